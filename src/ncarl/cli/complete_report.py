@@ -370,9 +370,8 @@ def page_warnings(result: Completion, pattern: MissingPattern) -> list[str]:
             places = np.flatnonzero(few)
             if len(places):
                 listed = join_names(_names(places, names), MAX_LISTED)
-                plural = "" if len(places) == 1 else "s"
                 found.append(
-                    f"{amount} is observed in {len(places):,} {kind}{plural} "
+                    f"{amount} is observed in {count_of(len(places), kind)} "
                     f"({listed}): {advice}."
                 )
     return found

@@ -45,7 +45,6 @@ EXAMPLES = (
     "ncarl inpaint photo.png --mask-color '#ff00ff' -o repaired.png",
     "ncarl inpaint photo.png --missing random:0.5 --before-after try.png",
 )
-DEFAULT_MAX_PIXELS = 50_000_000
 #: Formats that are read, as Pillow calls them.
 READABLE_FORMATS = ("PNG", "TIFF", "JPEG", "WEBP", "BMP", "PPM", "GIF")
 FORMAT_BY_SUFFIX = {
@@ -144,7 +143,7 @@ def inpaint(
     max_pixels: Annotated[
         int,
         method_option("Refuse larger pictures, before they are decompressed.", min=1),
-    ] = DEFAULT_MAX_PIXELS,
+    ] = 50_000_000,
     target: Annotated[
         Path | None,
         output_option(

@@ -29,7 +29,7 @@ from ncarl.plots.style import (
     new_axes,
     set_tick_labels,
 )
-from ncarl.text import join_names
+from ncarl.text import count_of, join_names
 
 #: Maximum rows and columns of the image of a pattern; larger matrices are binned.
 MAX_CELLS = 300
@@ -195,7 +195,7 @@ def _describe_pattern(pattern: MissingPattern, min_observed: int) -> str:
 
 def _count_lines(counts: Sequence[int]) -> str:
     parts = [
-        f"{count:,} {word}{'' if count == 1 else 's'}"
+        count_of(count, word)
         for count, word in zip(counts, ("row", "column"), strict=True)
         if count
     ]

@@ -61,21 +61,14 @@ ROW_COLORS = {
     "s-two-thirds": "#88bbdd",
     "ncarl-printed": "#093c66",
 }
-#: Range of the color map of missing rates; its bright end is hard to see on white.
-FIRST_SHADE, LAST_SHADE = 0.0, 0.82
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">", "h")
-LINE_STYLES = ("-", "--", ":")
 RULE_LABELS = {"smooth": "smoothed weights", "pinv": "printed weights (pseudo-inverse)"}
-#: The axis of an objective is logarithmic if its values exceed this ratio.
-LOG_OBJECTIVE_RATIO = 50.0
 #: Maximum number of panels in a row.
 MAX_PANELS_PER_ROW = 3
 #: Fraction of the band of a method over which the dots of its rates are spread.
 BAND_HEIGHT = 0.6
 #: Fraction of a panel that is reserved for text, if there is some.
 TEXT_SHARE = 0.32
-#: Numbers of singular values for which the share of energy is given.
-ENERGY_COUNTS = (10, 20, 50)
 #: Minimum and maximum width of a picture in a grid, in dots.
 MIN_PICTURE_DOTS, MAX_PICTURE_DOTS = 300, 480
 #: Style of the titles of the panels on theorems, which have two lines.
@@ -165,10 +158,6 @@ def _completed_figure(study: StudyData) -> Figure | None:
     return draw_picture_grid(list(rows.values()), credit=photo_credits(study.plan))
 
 
-def _theory_figure(study: StudyData) -> Figure | None:
-    return None if study.facts is None else draw_theorems(study.facts)
-
-
 def photo_credits(plan: StudyPlan) -> str:
     """Attribution of the photographs of a figure."""
     return "; ".join(dataset_info(name).citation for name in plan.options["photos"])
@@ -183,7 +172,7 @@ FIGURE_BUILDERS: Mapping[str, Callable[[StudyData], Figure | None]] = {
     "gallery": _gallery_figure,
     "recovered": _completed_figure,
     "noisy": _completed_figure,
-    "theory": _theory_figure,
+    "theory": lambda study: draw_theorems(study.facts) if study.facts else None,
 }
 
 
@@ -494,7 +483,7 @@ def draw_objectives(
         upper, lower = axes[0, k], axes[1, k]
         upper.plot(steps, values, color=NCARL_COLOR, marker="o", markersize=3,
                    linewidth=1.6)  # fmt: skip
-        if (values > 0).all() and dynamic_range(list(values)) > LOG_OBJECTIVE_RATIO:
+        if (values > 0).all() and dynamic_range(list(values)) > 50.0:
             log_axis(upper, "y", list(values))
         after, change = relative_changes(values)
         lower.plot(after, change, color=NCARL_COLOR, marker=".", linewidth=1.0)
@@ -565,7 +554,7 @@ def _draw_spectrum(ax: Any, image: Array) -> None:
 def energy_lines(sigma: Array) -> list[str]:
     """Share of the energy in the first singular values, as text."""
     energy = np.cumsum(np.square(sigma))
-    counts = [count for count in ENERGY_COUNTS if count < len(sigma)] or [len(sigma)]
+    counts = [count for count in (10, 20, 50) if count < len(sigma)] or [len(sigma)]
     shares = [energy[count - 1] / energy[-1] if energy[-1] else 1.0 for count in counts]
     lines = (f"{n}: {part:.2%}" for n, part in zip(counts, shares, strict=True))
     return ["energy in the first", *lines]
@@ -691,7 +680,7 @@ def _draw_step(ax: Any, facts: TheoremFacts) -> None:
 
 def _draw_limit(ax: Any, facts: TheoremFacts) -> None:
     colors = {"smooth": NCARL_COLOR, "pinv": BAYES_COLOR}
-    for style, (kind, rules) in zip(LINE_STYLES, facts.excess.items(), strict=False):
+    for style, (kind, rules) in zip(("-", "--"), facts.excess.items(), strict=True):
         for rule, excess in rules.items():
             shown = np.maximum(excess, CERTIFICATE_TOL)
             ax.loglog(facts.steps, shown, style, marker="o", markersize=4.5,
@@ -718,7 +707,8 @@ def method_color(method: str, index: int = 0) -> str:
 
 def shades(count: int) -> list[str]:
     """``count`` colors of increasing brightness."""
-    steps = np.linspace(FIRST_SHADE, LAST_SHADE, max(count, 2))[:count]
+    # The bright end of the color map is hard to see on white.
+    steps = np.linspace(0.0, 0.82, max(count, 2))[:count]
     return [to_hex(colormaps["viridis"](step)) for step in steps]
 
 

@@ -60,8 +60,6 @@ PROTOCOL_LABELS = {
     HONEST: "parameters picked on held-out observed entries; picking is timed",
     GIVEN: "parameters given, none picked",
 }
-#: Kinds of data that are pictures.
-PICTURES = ("image", "photo")
 #: Fraction of the observed entries that a search cell holds out.
 VALIDATION_FRACTION = 0.1
 #: A parameter of this value becomes the rank that the paper gave to factored models.
@@ -375,7 +373,7 @@ def _check_group(group: Mapping[str, Any], specs: Mapping[str, MethodSpec]) -> N
             raise ValueError(f"a group needs the field {name!r}: {dict(group)!r}")
     _check_methods((*group.get("methods", ()), *group.get("without", ())), specs)
     data = check_choice("data", group["data"], DATA_KINDS)
-    patterns = ("random", "block") if data in PICTURES else ("random",)
+    patterns = ("random", "block") if data in ("image", "photo") else ("random",)
     check_choice(f"mask of data {data!r}", group.get("mask", "random"), patterns)
     check_integer("seeds", group["seeds"], low=1)
 

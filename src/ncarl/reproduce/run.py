@@ -44,7 +44,7 @@ from ncarl.reproduce.plan import (
     hold_out_validation,
     make_task,
 )
-from ncarl.text import one_line
+from ncarl.text import count_of, one_line
 
 #: Version of the results, raised by hand with every change that can alter them (data,
 #: masks, solvers, estimators, scores). Stored fits of another version are run again.
@@ -57,8 +57,6 @@ ARRAYS_FOLDER = "arrays"
 CELL_FUNCTION = "ncarl.reproduce.run:run_cell"
 #: Names of the worker groups.
 CPU, GPU = "cpu", "gpu"
-#: Seed of the search cells.
-SEARCH_SEED = 0
 #: Seconds between two scans for new cells, and a lower bound on this interval as a
 #: multiple of the time that a scan takes, which grows with the number of cells.
 SCAN_INTERVAL, SCAN_COST_FACTOR = 2.0, 30.0
@@ -229,7 +227,7 @@ def search_cells(setting: Setting, spec: MethodSpec) -> list[Cell]:
     fit = (setting.problem, spec.name, spec.estimator)
     if len(points) < 2:
         return []
-    return [Cell(*fit, params, SEARCH_SEED, SEARCH) for params in points]
+    return [Cell(*fit, params, role=SEARCH) for params in points]
 
 
 def final_cells(
@@ -386,7 +384,7 @@ def describe_machine(group: WorkerGroup) -> str:
     parallel = f"{group.workers} side by side" if group.workers > 1 else "one at a time"
     if group.name == GPU:
         return f"GPU, {parallel}"
-    threads = f"{group.threads} thread{'s' if group.threads > 1 else ''} each"
+    threads = f"{count_of(group.threads, 'thread')} each"
     return f"{platform.machine()}, {os.cpu_count()} cores, {threads}, {parallel}"
 
 

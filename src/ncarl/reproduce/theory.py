@@ -14,8 +14,6 @@ from ncarl.estimators.low_rank import Nuclear
 from ncarl.estimators.ncarl import NCARL
 from ncarl.exceptions import NumericalWarning
 
-#: Number of random weight matrices ``D``.
-N_WEIGHT_DRAWS = 200
 #: Values added to the diagonal of ``D``.
 DELTAS = tuple(10.0**-k for k in range(2, 9))
 #: Numbers of steps after which the nuclear norm is compared with the least one.
@@ -26,8 +24,6 @@ WEIGHT_RULES = ("smooth", "pinv")
 #: Tolerance of the solver for the least nuclear norm; smaller excesses over this norm
 #: are not significant.
 CERTIFICATE_TOL = 1e-6
-#: Fraction of observed entries.
-OBSERVED_FRACTION = 0.6
 
 
 @dataclass(frozen=True)
@@ -69,10 +65,10 @@ def check_theorems(
     rng = np.random.default_rng(seed)
     low = rng.standard_normal((size[0], rank)) @ rng.standard_normal((rank, size[1]))
     full = _make_full_rank(rng, size)
-    observed = rng.random(size) < OBSERVED_FRACTION
+    observed = rng.random(size) < 0.6
     # A row or column without observed entries would not be determined.
     observed[np.arange(max(size)) % size[0], np.arange(max(size)) % size[1]] = True
-    drawn = (_draw_weight(rng, full) for _ in range(N_WEIGHT_DRAWS))
+    drawn = (_draw_weight(rng, full) for _ in range(200))
     ratios = sorted(surrogate_ratio(full, D) for D in drawn)
     after = [free_gradient(full, observed, delta) for delta in DELTAS]
     eye, singular = np.eye(2), np.diag([1.0, 0.0])
