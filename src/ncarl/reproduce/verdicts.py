@@ -473,19 +473,14 @@ def _judge_limit(facts: TheoremFacts) -> Verdict:
         rule: max(by_rule[rule][-1] for by_rule in facts.excess.values())
         for rule in ("pinv", "smooth")
     }
-    state = (
-        HOLDS
-        if last["pinv"] < NUCLEAR_NORM_TOL
-        else HOLDS_WITH_CHANGES
-        if last["smooth"] < NUCLEAR_NORM_TOL
-        else FAILS
-    )
+    excesses = {HOLDS: last["pinv"], HOLDS_WITH_CHANGES: last["smooth"]}
+    small = (state for state, excess in excesses.items() if excess < NUCLEAR_NORM_TOL)
     evidence = (
         f"excess over the least nuclear norm after {facts.steps[-1]} steps: "
         f"{last['pinv']:.2g} as printed, {last['smooth']:.2g} with smoothed weights"
     )
     claim = "Without a graph the steps lead to the least nuclear norm (corollary 1)"
-    return Verdict(claim, "figure 8", state, evidence)
+    return Verdict(claim, "figure 8", next(small, FAILS), evidence)
 
 
 def table_remarks(entries: Sequence[Entry], measure: str) -> list[str]:
@@ -520,11 +515,9 @@ def _printed_error_remark(entries: Sequence[Entry], form: str) -> str:
         for setting, error, printed in known
         if not at_or_below(error, printed)
     ]
-    where = (
-        f"above its printed error in {', '.join(above)}"
-        if above
-        else "nowhere above it"
-    )
+    where = "nowhere above it"
+    if above:
+        where = f"above its printed error in {', '.join(above)}"
     return (
         f"NCARL, {form_label(form)}, {entries[0].protocol} protocol: at or below its "
         f"printed error in {len(known) - len(above)} of {len(known)} columns; {where}."
