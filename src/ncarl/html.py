@@ -35,7 +35,6 @@ DPI = 110
 CONTENT_SECURITY_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 #: Generator of a page: only pages with this mark may be overwritten.
 GENERATOR = "ncarl"
-#: Style sheet of every page.
 CSS = """
 :root { color-scheme: light dark; --ink: #1d2329; --soft: #5c6670; --paper: #ffffff;
   --band: #f3f5f7; --line: #d5dbe1; --link: #0b5fa5; --good: #11693a; --bad: #a4262c;

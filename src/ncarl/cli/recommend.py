@@ -611,12 +611,9 @@ def _output_table(
 def _write_table(path: Path, heads: list[str], rows: list[list[Any]]) -> None:
     if detect_format(path).name == "Parquet":
         parquet.write_rows(path, heads, rows)
-    else:
-        cells = [
-            [format_number(x) if isinstance(x, float) else x for x in row]
-            for row in rows
-        ]
-        csv.write_rows(path, heads, cells)
+        return
+    cells = [[format_number(x) if isinstance(x, float) else x for x in r] for r in rows]
+    csv.write_rows(path, heads, cells)
 
 
 def _model_fields(recommender: Recommender, seconds: float) -> console.Fields:

@@ -38,8 +38,7 @@ def write_comparison(
         record = {**line.to_dict(), "recommended": mark, "draws": len(line.fits)}
         rows.append([record[name] for name in columns])
     write_rows(table, columns, rows)
-    content = {**(about or {}), **comparison.to_dict()}
-    write_json(scores, content)
+    write_json(scores, {**(about or {}), **comparison.to_dict()})
     save_figure(draw_comparison(comparison), drawing)
     return [table, scores, drawing]
 

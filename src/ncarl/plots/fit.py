@@ -38,7 +38,6 @@ STEP_LABEL = "relative change from step to step"
 MAX_DIRECTIONS, VARIANCE_FRACTION = 100, 0.9
 #: Nominal coverages of the reliability of a fit.
 LEVELS = np.arange(0.05, 0.96, 0.05)
-#: Colors of curves.
 CURVE_COLORS = (BLUE, MISSING_COLOR, "#3a9d8f", "#8e6bb0", INK)
 #: Maximum number of points of a scatter plot.
 MAX_POINTS = 3000

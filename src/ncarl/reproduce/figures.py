@@ -62,8 +62,8 @@ ROW_COLORS = {
     "ncarl-printed": "#093c66",
 }
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">", "h")
+LINE_STYLES = ("-", "--", ":")
 RULE_LABELS = {"smooth": "smoothed weights", "pinv": "printed weights (pseudo-inverse)"}
-#: Maximum number of panels in a row.
 MAX_PANELS_PER_ROW = 3
 #: Fraction of the band of a method over which the dots of its rates are spread.
 BAND_HEIGHT = 0.6
@@ -680,7 +680,7 @@ def _draw_step(ax: Any, facts: TheoremFacts) -> None:
 
 def _draw_limit(ax: Any, facts: TheoremFacts) -> None:
     colors = {"smooth": NCARL_COLOR, "pinv": BAYES_COLOR}
-    for style, (kind, rules) in zip(("-", "--"), facts.excess.items(), strict=True):
+    for style, (kind, rules) in zip(LINE_STYLES, facts.excess.items(), strict=False):
         for rule, excess in rules.items():
             shown = np.maximum(excess, CERTIFICATE_TOL)
             ax.loglog(facts.steps, shown, style, marker="o", markersize=4.5,

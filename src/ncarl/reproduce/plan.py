@@ -54,7 +54,6 @@ PAPER, HONEST = "paper", "honest"
 PROTOCOLS = (PAPER, HONEST)
 #: Protocol of studies without parameters to choose.
 GIVEN = "given"
-#: Descriptions of the protocols.
 PROTOCOL_LABELS = {
     PAPER: "parameters picked on the test error (the paper's protocol)",
     HONEST: "parameters picked on held-out observed entries; picking is timed",

@@ -55,7 +55,6 @@ CELLS_FILE = "cells.jsonl"
 ARRAYS_FOLDER = "arrays"
 #: What worker processes call.
 CELL_FUNCTION = "ncarl.reproduce.run:run_cell"
-#: Names of the worker groups.
 CPU, GPU = "cpu", "gpu"
 #: Seconds between two scans for new cells, and a lower bound on this interval as a
 #: multiple of the time that a scan takes, which grows with the number of cells.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from math import isfinite
 
@@ -28,13 +29,11 @@ NON_PAPER_METHODS = (
     *("mean", "bias", "soft-impute", "bayes", PRINTED_FORM, OUR_FORM),
     *("method-a", "method-b", "method-a-printed", "method-b-printed"),
 )
-#: Relative tolerance of equal errors.
 EQUAL_RTOL = 0.01
 #: An objective has converged if its relative change afterward is below this.
 CONVERGENCE_TOL = 0.01
 #: A spectrum decays fast if a tenth of the values has this share of the squares.
 MIN_ENERGY_SHARE = 0.95
-#: Relative tolerance of the least nuclear norm.
 NUCLEAR_NORM_TOL = 1e-3
 
 
@@ -205,16 +204,6 @@ def _is_among_first(column: ClaimColumn, ahead: int) -> bool | None:
     return True if below + n_missing <= ahead and baselines else None
 
 
-def is_lowest(column: ClaimColumn) -> bool | None:
-    """Whether NCARL is at or below all baselines."""
-    return _is_among_first(column, 0)
-
-
-def is_in_top_two(column: ClaimColumn) -> bool | None:
-    """Whether at most one baseline is below NCARL."""
-    return _is_among_first(column, 1)
-
-
 def reaches_printed_error(column: ClaimColumn) -> bool | None:
     """Whether the error, to the printed digits, is at or below the printed one."""
     entry = column.find_entry(column.form)
@@ -286,7 +275,9 @@ class Claim:
     select: Callable[[Sequence[Entry]], Sequence[Entry]] = list  # entries it is about
 
 
-#: Tests that compare NCARL with all baselines.
+#: Tests that compare NCARL with all baselines: none, or at most one, may be below it.
+is_lowest = partial(_is_among_first, ahead=0)
+is_in_top_two = partial(_is_among_first, ahead=1)
 RANKING_TESTS = (is_lowest, is_in_top_two)
 CLAIMS = (
     Claim(
