@@ -258,7 +258,7 @@ class ComparisonPlan:
     random_state: int = 0
     engine: str = "auto"
     budget: float = 120.0
-    scale: Any = None
+    scale: str | Mapping[str, str | None] | None = None
     jobs: int = 1
 
     def __post_init__(self) -> None:
@@ -280,14 +280,13 @@ class ComparisonPlan:
             object.__setattr__(self, name, value)
 
     def _scales(self) -> list[Any]:
-        by_method = isinstance(self.scale, Mapping)
-        return list(self.scale.values()) if by_method else [self.scale]
+        if isinstance(self.scale, Mapping):
+            return list(self.scale.values())
+        return [self.scale]
 
     def scale_for(self, method: str) -> str | None:
         """The scaling for one method."""
-        by_method = isinstance(self.scale, Mapping)
-        scale: str | None = self.scale.get(method) if by_method else self.scale
-        return scale
+        return self.scale.get(method) if isinstance(self.scale, Mapping) else self.scale
 
     @property
     def by_column(self) -> bool:

@@ -64,8 +64,6 @@ RECORDED_ATTRIBUTES = (
     *("rank_", "residual_", "gap_", "lam_", "weight_", "sides_", "best_params_"),
     "engine_",
 )
-#: Singular values above this count for the rank, as in figure 5 of the paper.
-RANK_THRESHOLD = 1e-3
 #: Finished cells by key.
 Results = Mapping[str, CellResult]
 
@@ -493,7 +491,7 @@ def collect_fit_facts(estimator: Any) -> dict[str, Any]:
 def _save_completion(
     cell: Cell, task: CompletionTask, estimator: Any, folder: str | None
 ) -> dict[str, Any]:
-    """Store the completed matrix; its rank as the paper counts it."""
+    """Store the completed matrix; its rank as figure 5 of the paper counts it."""
     smooth = np.asarray(estimator.transform(task.X, keep_observed=False))
     filled = np.asarray(estimator.transform(task.X))
     values = np.linalg.svd(smooth, compute_uv=False)
@@ -501,4 +499,4 @@ def _save_completion(
         with atomic_write(Path(folder) / f"{cell.key}.npz") as temporary:
             parts = {"seen": task.X, "filled": filled, "smooth": smooth}
             write_npz(temporary, parts, ZIP_DEFLATED)
-    return {"rank_above_1e-3": int(np.count_nonzero(values > RANK_THRESHOLD))}
+    return {"rank_above_1e-3": int(np.count_nonzero(values > 1e-3))}
