@@ -35,9 +35,6 @@ DPI = 110
 CONTENT_SECURITY_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 #: Generator of a page: only pages with this mark may be overwritten.
 GENERATOR = "ncarl"
-#: First bytes of a PNG file.
-PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-#: Style sheet of every page.
 CSS = """
 :root { color-scheme: light dark; --ink: #1d2329; --soft: #5c6670; --paper: #ffffff;
   --band: #f3f5f7; --line: #d5dbe1; --link: #0b5fa5; --good: #11693a; --bad: #a4262c;
@@ -247,7 +244,7 @@ class Page:
     def picture(self, path: str | os.PathLike[str], caption: str) -> Page:
         """Add a PNG file."""
         data = Path(path).read_bytes()
-        if not data.startswith(PNG_SIGNATURE):
+        if not data.startswith(b"\x89PNG\r\n\x1a\n"):
             raise ValueError(
                 f"pictures of a page must be PNG files, got {str(path)!r}, which "
                 f"begins with {data[:8]!r}; save it as PNG"

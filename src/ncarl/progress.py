@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 
 Advance = Callable[[str], None]
 
-
 #: Seconds between lines of progress that go to a log.
 LOG_INTERVAL = 30.0
 #: What the innermost bar would show, whether it is shown or not.

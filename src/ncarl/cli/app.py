@@ -36,8 +36,6 @@ COMMANDS = {
 PARAMETER_PATTERN = re.compile(r"[a-z]\w*(?= (?:must|cannot|needs|names)\b|=)")
 #: How messages of the library advise its parameter ``columns``.
 COLUMNS_ADVICE = re.compile(r"with columns=(\[\.\.\.\])?")
-#: Parameters that have another name in commands.
-PARAMETER_ALIASES = {"random_state": "seed"}
 #: Errors that a user can cause; any other is a bug, and shows its traceback.
 USER_ERRORS = (ValueError, TypeError, OSError, ImportError, MemoryError)
 
@@ -138,7 +136,7 @@ def use_option_names(text: str, parameters: Sequence[Any]) -> str:
     match = PARAMETER_PATTERN.match(text)
     if match is None:
         return text
-    name = PARAMETER_ALIASES.get(match[0], match[0])
+    name = "seed" if match[0] == "random_state" else match[0]
     for parameter in parameters:
         flags = [flag for flag in parameter.opts if flag.startswith("--")]
         if parameter.name == name and flags:

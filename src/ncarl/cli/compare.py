@@ -33,7 +33,6 @@ EXAMPLES = (
     "ncarl compare table.csv",
     "ncarl compare table.csv --methods all --repeats 5 --out compared",
 )
-#: Columns of the table of methods.
 METHOD_HEADERS = (
     *("method", "error", "std", f"in {INTERVAL_LEVEL:.0%}"),
     *("seconds", "peak GB", "converged", ""),
@@ -97,7 +96,8 @@ def compare(
     )
     console.check_report_path(report, source)
     if out is not None:
-        from ncarl.evaluation.outputs import OUTPUT_FILES  # which loads Matplotlib
+        # These load Matplotlib.
+        from ncarl.evaluation.outputs import OUTPUT_FILES, write_comparison
 
         # A file that cannot be read must not leave a folder behind.
         with source.open("rb"):
@@ -115,8 +115,6 @@ def compare(
     command = next_command(source, reading, comparison, scale)
     print_comparison(comparison, table, command)
     if out is not None:
-        from ncarl.evaluation.outputs import write_comparison
-
         about = {"data": to_printable(source), "next": command}
         files = write_comparison(comparison, out, about)
         names = ", ".join(path.name for path in files)

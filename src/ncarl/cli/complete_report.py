@@ -370,9 +370,8 @@ def page_warnings(result: Completion, pattern: MissingPattern) -> list[str]:
             places = np.flatnonzero(few)
             if len(places):
                 listed = join_names(_names(places, names), MAX_LISTED)
-                plural = "" if len(places) == 1 else "s"
                 found.append(
-                    f"{amount} is observed in {len(places):,} {kind}{plural} "
+                    f"{amount} is observed in {count_of(len(places), kind)} "
                     f"({listed}): {advice}."
                 )
     return found
@@ -381,7 +380,6 @@ def page_warnings(result: Completion, pattern: MissingPattern) -> list[str]:
 def _add_figures(
     page: Page, result: Completion, pattern: MissingPattern, imputed: ImputedEntries
 ) -> None:
-    """The figures: missing entries and uncertainty first, then the model."""
     est, names = result.estimator, result.columns
     page.heading("Missing entries, and the uncertainty of the imputed values")
     caption = "Observed entries (blue), and their share of each row and column."
@@ -434,7 +432,6 @@ def _add_column_table(
     pattern: MissingPattern,
     imputed: ImputedEntries,
 ) -> None:
-    """The table of columns, the most uncertain first."""
     m, n = result.shape
     missing = m - pattern.column_counts
     std = np.full(len(imputed.values), np.nan) if imputed.std is None else imputed.std

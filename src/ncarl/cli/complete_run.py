@@ -47,12 +47,7 @@ from ncarl.io.tables import (
 )
 from ncarl.observations import Observations
 from ncarl.progress import percent_bar
-from ncarl.registry import (
-    BASELINE_METHODS,
-    METHODS,
-    PAPER_METHODS,
-    STREAMING_METHODS,
-)
+from ncarl.registry import BASELINE_METHODS, METHODS, PAPER_METHODS, STREAMING_METHODS
 
 #: Tables of at least so many entries and rows are fitted in chunks of rows. With so
 #: many rows neither a kernel of the rows nor a search for similar rows is affordable,
@@ -210,7 +205,11 @@ def run_complete(job: CompleteJob) -> Completion:
     for flag, array in arrays.items():
         path = outputs[flag]
         if flag == "--imputations-out":
-            _write_imputations(path, array, table.columns)
+            content = {"imputations": array}
+            if table.columns is not None:
+                content["columns"] = np.array(table.columns)
+            with atomic_write(path) as temporary:
+                write_npz(temporary, content)
         else:
             table.write(path, array, replace_observed=flag == "--std")
     if "--save-model" in outputs:
@@ -398,11 +397,9 @@ def predict_outputs(
     """
     outputs = job.outputs
     filled = estimator.transform(rows, return_std="--std" in outputs, fill_empty=False)
-    arrays: dict[str, Array] = {}
+    arrays = {"OUT": filled}
     if "--std" in outputs:
         arrays["OUT"], arrays["--std"] = filled
-    else:
-        arrays["OUT"] = filled
     if not isinstance(estimator, BayesianNCARL):
         return arrays, None
     filled = arrays["OUT"]
@@ -454,14 +451,6 @@ def column_units(estimator: BayesianNCARL) -> Array:
     scales: Array = scaler.centering.column_scales
     scaled = estimator.scale == "columns"
     return scales * scaler.unit if scaled else np.ones(len(scales))
-
-
-def _write_imputations(
-    path: Path, imputations: Array, columns: Sequence[str] | None
-) -> None:
-    named = {} if columns is None else {"columns": np.array(columns)}
-    with atomic_write(path) as temporary:
-        write_npz(temporary, {"imputations": imputations, **named})
 
 
 def run_complete_stream(

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from ncarl.html import Page
 
-#: Packages whose versions a page shows.
-PAGE_PACKAGES = ("numpy", "scipy", "scikit-learn")
 #: Names and texts, printed as lines and shown as facts of a page. An empty name
 #: continues the field before it.
 Fields = Iterable[tuple[str, str]]
@@ -107,9 +105,7 @@ def _encodable(console: Console, text: str, max_length: int = MAX_MESSAGE) -> st
 def check_suffix(flag: str, path: Path | None, *suffixes: str) -> None:
     """Raise if the name of a file does not end in one of the suffixes."""
     if path is not None and not path.name.lower().endswith(suffixes):
-        expected = (
-            suffixes[0] if len(suffixes) == 1 else f"one of {', '.join(suffixes)}"
-        )
+        expected = f"{'one of ' if suffixes[1:] else ''}{', '.join(suffixes)}"
         raise ValueError(f"{flag} must end in {expected}, got {str(path)!r}")
 
 
@@ -213,7 +209,8 @@ def write_page(
 ) -> None:
     """End a page with the printed fields, versions and the command, and write it."""
     if fields is not None:
-        packages = [f"{name} {version(name)}" for name in PAGE_PACKAGES]
+        names = ("numpy", "scipy", "scikit-learn")
+        packages = [f"{name} {version(name)}" for name in names]
         versions = {
             "made by": f"ncarl {__version__}",
             "with": ", ".join([f"Python {platform.python_version()}", *packages]),

@@ -153,8 +153,7 @@ class DemoResult:
     def is_covered(self) -> Array:
         """Which hidden entries lie in their interval."""
         truth = self.case.truth[self.case.hidden]
-        inside: Array = (truth >= self.lower) & (truth <= self.upper)
-        return inside
+        return (truth >= self.lower) & (truth <= self.upper)
 
     def to_dict(self) -> dict[str, Any]:
         """The results as JSON values."""
@@ -254,8 +253,7 @@ def two_way_fill(case: DemoCase) -> Array:
     observed = Observations.from_dense((case.observed_matrix - shift) / units)
     center = fit_centering(InMemoryDataset(observed), "two-way", scaled=False)
     rows = center.row_effects(observed)[:, None]
-    filled: Array = center.restore(np.zeros(case.truth.shape), rows) * units + shift
-    return filled
+    return center.restore(np.zeros(case.truth.shape), rows) * units + shift
 
 
 def _results_table(results: Sequence[DemoResult]) -> tuple[list[str], list[list[str]]]:
@@ -312,7 +310,6 @@ def _draw_picture(result: DemoResult) -> Figure:
 
 
 def _draw_intervals(result: DemoResult) -> Figure:
-    """Imputed values of some hidden cells against the truth, with error bars."""
     case, filled = result.case, result.fits["bayes"].filled
     i, j = np.nonzero(case.hidden)
     some = np.random.default_rng(0).permutation(len(i))[:MAX_ERROR_BARS]

@@ -36,7 +36,7 @@ from ncarl.engines.threads import Threads
 from ncarl.estimators.ncarl import NCARL
 from ncarl.html import Page
 from ncarl.io.base import host_memory
-from ncarl.text import one_line
+from ncarl.text import count_of, one_line
 
 EXAMPLES = ("ncarl doctor", "ncarl doctor --json")
 #: Packages to look for, and how to install them.
@@ -193,8 +193,7 @@ def machine_fields() -> console.Fields:
     for library in threadpool_info():
         if library["user_api"] == "blas":
             version = library.get("version") or "(version unknown)"
-            count = library["num_threads"]
-            threads = f"{count} thread{'s' if count > 1 else ''}"
+            threads = count_of(library["num_threads"], "thread")
             yield "BLAS", f"{library['internal_api']} {version}, {threads}"
 
 

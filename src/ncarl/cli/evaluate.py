@@ -20,11 +20,7 @@ from ncarl.cli.options import fit_option, holdout_option, output_option
 from ncarl.containers import as_observations
 from ncarl.engines.base import available_cores
 from ncarl.evaluation.comparison import INTERVAL_LEVEL, ComparisonPlan
-from ncarl.evaluation.evaluation import (
-    ColumnScore,
-    Evaluation,
-    run_evaluation,
-)
+from ncarl.evaluation.evaluation import ColumnScore, Evaluation, run_evaluation
 from ncarl.html import Page
 from ncarl.io.files import write_json
 from ncarl.io.tables import ReadOptions, TableFile, read_table

@@ -45,7 +45,6 @@ EXAMPLES = (
     "ncarl inpaint photo.png --mask-color '#ff00ff' -o repaired.png",
     "ncarl inpaint photo.png --missing random:0.5 --before-after try.png",
 )
-DEFAULT_MAX_PIXELS = 50_000_000
 #: Formats that are read, as Pillow calls them.
 READABLE_FORMATS = ("PNG", "TIFF", "JPEG", "WEBP", "BMP", "PPM", "GIF")
 FORMAT_BY_SUFFIX = {
@@ -144,7 +143,7 @@ def inpaint(
     max_pixels: Annotated[
         int,
         method_option("Refuse larger pictures, before they are decompressed.", min=1),
-    ] = DEFAULT_MAX_PIXELS,
+    ] = 50_000_000,
     target: Annotated[
         Path | None,
         output_option(
@@ -399,8 +398,7 @@ def text_mask(shape: tuple[int, int]) -> Array:
     text = OVERLAY_TEXT * (2 + width // (4 * len(OVERLAY_TEXT)))
     for k, top in enumerate(range(4, height, LINE_HEIGHT)):
         drawing.text((4, top), text[3 * k % len(OVERLAY_TEXT) :], fill=255, font=font)
-    hidden: Array = np.asarray(image) >= 64
-    return hidden
+    return np.asarray(image) >= 64
 
 
 def read_picture(path: Path, max_pixels: int) -> PictureFile:
@@ -456,7 +454,6 @@ def _convert_decode_errors(path: Path) -> Iterator[None]:
 
 
 def _working_mode(path: Path, image: Image.Image) -> str:
-    """The mode in which to fill a picture, or an error if there is none."""
     if _has_deep_color(image):
         raise ValueError(
             f"{str(path)!r} has 16 bits for each of several channels, of which Pillow "

@@ -103,8 +103,7 @@ def load_malloc_trim() -> Callable[[int], int] | None:
     except (AttributeError, OSError, TypeError):
         return None
     function.argtypes = [ctypes.c_size_t]
-    trim: Callable[[int], int] = function
-    return trim
+    return function
 
 
 @contextlib.contextmanager

@@ -119,7 +119,6 @@ ScaleOption = Annotated[
         "columns have different units."
     ),
 ]
-#: Type of the parameter ``report`` of a command.
 ReportOption = Annotated[
     Path | None,
     output_option(

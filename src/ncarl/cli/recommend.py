@@ -127,8 +127,7 @@ def recommend(
     popularity: Annotated[
         float,
         ranking_option(
-            "Bonus for ten times as many ratings: 1 or 2 favor popular items.",
-            min=0.0,
+            "Bonus for ten times as many ratings: 1 or 2 favor popular items.", min=0.0
         ),
     ] = 0.0,
     min_ratings: Annotated[
@@ -545,7 +544,6 @@ def _normalize_name(name: str) -> str:
 
 
 def _parse_values(column: list[Any], table: ColumnTable, origin: str) -> list[float]:
-    """Ratings as numbers, or an error that names the line."""
     values = []
     for cell, line in zip(column, table.lines, strict=True):
         number = parse_number(str(cell))
@@ -613,12 +611,9 @@ def _output_table(
 def _write_table(path: Path, heads: list[str], rows: list[list[Any]]) -> None:
     if detect_format(path).name == "Parquet":
         parquet.write_rows(path, heads, rows)
-    else:
-        cells = [
-            [format_number(x) if isinstance(x, float) else x for x in row]
-            for row in rows
-        ]
-        csv.write_rows(path, heads, cells)
+        return
+    cells = [[format_number(x) if isinstance(x, float) else x for x in r] for r in rows]
+    csv.write_rows(path, heads, cells)
 
 
 def _model_fields(recommender: Recommender, seconds: float) -> console.Fields:
@@ -708,7 +703,6 @@ def _add_section(page: Page, section: Section) -> None:
 
 
 def _draw_intervals(names: Sequence[str], numbers: Array) -> Figure:
-    """Predictions of a list with their intervals, the best on top."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.0, 0.8 + 0.32 * len(names)), layout="constrained")

@@ -181,8 +181,7 @@ def progress_table(progress: RunProgress) -> Table:
     if latest is not None:
         error = "" if latest.error is None else f", error {latest.error:.4f}"
         seconds = "" if latest.seconds is None else f", {latest.seconds:.1f} s"
-        last = f"\nlast: {latest.cell.method}, {latest.status}{error}{seconds}"
-        caption.append(last)
+        caption.append(f"\nlast: {latest.cell.method}, {latest.status}{error}{seconds}")
     table.caption, table.caption_justify = caption, "left"
     return table
 

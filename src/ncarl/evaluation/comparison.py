@@ -48,10 +48,6 @@ from ncarl.validation import check_choice, check_fraction, check_integer, check_
 INTERVAL_LEVEL = 0.9
 #: Baseline that is always shown; not a method of the registry.
 MEAN_BASELINE = "mean"
-#: Row and column effects: a method, and a baseline.
-BIAS_BASELINE = "bias"
-PATTERNS = ("missing", "random")
-SCALES = (None, "columns")
 #: Minimum number of scored held-out entries in a draw.
 MIN_HIDDEN = 10
 #: A smaller ratio of times is not mentioned.
@@ -262,19 +258,19 @@ class ComparisonPlan:
     random_state: int = 0
     engine: str = "auto"
     budget: float = 120.0
-    scale: Any = None
+    scale: str | Mapping[str, str | None] | None = None
     jobs: int = 1
 
     def __post_init__(self) -> None:
         if isinstance(self.scale, Mapping):
             parse_methods(self.scale)
         for scale in self._scales():
-            check_choice("scale", scale, SCALES)
+            check_choice("scale", scale, (None, "columns"))
         valid = {
             "methods": parse_methods(self.methods),
             "hide": check_fraction("hide", self.hide, strict=True),
             "repeats": check_integer("repeats", self.repeats, low=1),
-            "pattern": check_choice("pattern", self.pattern, PATTERNS),
+            "pattern": check_choice("pattern", self.pattern, ("missing", "random")),
             "random_state": check_integer("random_state", self.random_state, low=0),
             "engine": check_choice("engine", self.engine, ENGINE_NAMES),
             "budget": check_number("budget", self.budget, low=0.0, strict=True),
@@ -284,14 +280,13 @@ class ComparisonPlan:
             object.__setattr__(self, name, value)
 
     def _scales(self) -> list[Any]:
-        by_method = isinstance(self.scale, Mapping)
-        return list(self.scale.values()) if by_method else [self.scale]
+        if isinstance(self.scale, Mapping):
+            return list(self.scale.values())
+        return [self.scale]
 
     def scale_for(self, method: str) -> str | None:
         """The scaling for one method."""
-        by_method = isinstance(self.scale, Mapping)
-        scale: str | None = self.scale.get(method) if by_method else self.scale
-        return scale
+        return self.scale.get(method) if isinstance(self.scale, Mapping) else self.scale
 
     @property
     def by_column(self) -> bool:
@@ -498,17 +493,16 @@ def draw_holdout_masks(
         mask[split(numbered, plan.hide, rng)[1].values] = True
         scored = np.count_nonzero(units[observed.indices[mask]] > 0.0)
         if scored < MIN_HIDDEN:
+            remedy = "hide a larger share"
             _, most = random_split(observed, 1.0, np.random.default_rng(0))
-            enough = np.count_nonzero(units[most.indices] > 0.0) >= MIN_HIDDEN
+            if np.count_nonzero(units[most.indices] > 0.0) < MIN_HIDDEN:
+                remedy = (
+                    "no row or column may lose its last entry, so a matrix with more "
+                    "observed entries is needed"
+                )
             raise ValueError(
                 f"hide={plan.hide:g} hides {scored} of {observed.n_observed} observed "
-                f"entries to score, and at least {MIN_HIDDEN} are needed; "
-                + (
-                    "hide a larger share"
-                    if enough
-                    else "no row or column may lose its last entry, so a matrix with "
-                    "more observed entries is needed"
-                )
+                f"entries to score, and at least {MIN_HIDDEN} are needed; {remedy}"
             )
         masks.append(mask)
     return masks
@@ -531,8 +525,7 @@ class HoldoutSplit:
 
     def scored_mask(self) -> Array:
         """Which held-out entries are scored."""
-        scored: Array = self.units[self.hidden.indices] > 0.0
-        return scored
+        return self.units[self.hidden.indices] > 0.0
 
     def errors(self, guess: Array) -> tuple[float, float]:
         """RMSE of predictions in units of the columns, and relative error."""
@@ -752,8 +745,7 @@ def recommend_method(
     best = min(candidates, key=_error)
     ties = sorted((line for line in candidates if _ties(line, best)), key=_error)
     chosen = min(
-        ties,
-        key=lambda x: (x.method not in INTERVAL_METHODS, x.seconds or math.inf),
+        ties, key=lambda x: (x.method not in INTERVAL_METHODS, x.seconds or math.inf)
     )
     tied = tuple(line.method for line in ties)
     warnings = tuple(_find_warnings(chosen, best, summaries, by_column))
@@ -833,7 +825,6 @@ def _find_warnings(
     summaries: Sequence[MethodSummary],
     by_column: bool,
 ) -> Iterator[str]:
-    """Reasons not to rely on a recommendation."""
     stopped = [line for line in summaries if line.status == OVER_BUDGET]
     ahead = [line.method for line in stopped if _error(line) < _error(best)]
     if ahead:  # then the comparison with the baselines is open
@@ -844,7 +835,7 @@ def _find_warnings(
         )
     else:
         mean = "the mean of each column" if by_column else "the mean of all entries"
-        names = {MEAN_BASELINE: mean, BIAS_BASELINE: "row and column effects (bias)"}
+        names = {MEAN_BASELINE: mean, "bias": "row and column effects (bias)"}
         done = {line.method: line for line in summaries if line.status == DONE}
         for name, words in names.items():
             if name in done and _ties(done[name], best):

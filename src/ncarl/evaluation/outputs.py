@@ -19,11 +19,6 @@ from ncarl.plots.style import BLUE, GRAY, INK, RED, despine, log_axis, spans_dec
 
 #: Names of the files of a comparison, in the order they are written.
 OUTPUT_FILES = ("compare.csv", "compare.json", "compare.png")
-#: Columns of ``compare.csv`` that hold scores.
-CSV_METRICS = (
-    *("error", "error_std", "relative_error", "coverage"),
-    *("seconds", "memory_gb", "converged"),
-)
 #: Maximum number of columns that are drawn; those with the largest errors.
 MAX_DRAWN_COLUMNS = 40
 
@@ -33,15 +28,17 @@ def write_comparison(
 ) -> list[Path]:
     """Write `OUTPUT_FILES` to a folder, with the items ``about`` in JSON; the paths."""
     table, scores, drawing = (folder / name for name in OUTPUT_FILES)
-    columns = ("method", "recommended", "status", *CSV_METRICS, "draws", "message")
+    columns = (
+        *("method", "recommended", "status", "error", "error_std", "relative_error"),
+        *("coverage", "seconds", "memory_gb", "converged", "draws", "message"),
+    )
     rows = []
     for line in comparison.summaries:
         mark = "yes" if line.method == comparison.recommendation.method else "no"
         record = {**line.to_dict(), "recommended": mark, "draws": len(line.fits)}
         rows.append([record[name] for name in columns])
     write_rows(table, columns, rows)
-    content = {**(about or {}), **comparison.to_dict()}
-    write_json(scores, content)
+    write_json(scores, {**(about or {}), **comparison.to_dict()})
     save_figure(draw_comparison(comparison), drawing)
     return [table, scores, drawing]
 
@@ -51,14 +48,12 @@ def draw_comparison(comparison: Comparison) -> Figure:
 
     A hollow dot marks a method that was stopped at its budget.
     """
-    lines = comparison.summaries
+    lines, plan = comparison.summaries, comparison.plan
     figure = Figure(figsize=(8.4, 1.55 + 0.36 * len(lines)), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(1.7, 1.0))
     colors = [_method_color(line, comparison) for line in lines]
     _draw_errors(left, lines, colors)
-    unit = "column standard deviations"
-    if not comparison.plan.by_column:
-        unit = "units of the data"
+    unit = "column standard deviations" if plan.by_column else "units of the data"
     left.set_xlabel(f"error on held-out entries (RMSE, {unit})")
     for place, line in enumerate(lines):
         if line.seconds is not None:
@@ -77,7 +72,7 @@ def draw_comparison(comparison: Comparison) -> Figure:
         label.set_color(color)
         if line.method == comparison.recommendation.method:
             label.set_fontweight("bold")
-    (m, n), plan = comparison.shape, comparison.plan
+    m, n = comparison.shape
     extremes = (min(comparison.n_hidden), max(comparison.n_hidden))
     shares = [f"{count / comparison.n_observed:.0%}" for count in extremes]
     title = (

@@ -64,8 +64,6 @@ class JobResult:
 
 
 class _Worker:
-    """A process and its current job."""
-
     def __init__(self, group: WorkerGroup, output: Path) -> None:
         self.group, self.output = group, output
         self.job: PoolJob | None = None

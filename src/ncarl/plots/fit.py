@@ -38,7 +38,6 @@ STEP_LABEL = "relative change from step to step"
 MAX_DIRECTIONS, VARIANCE_FRACTION = 100, 0.9
 #: Nominal coverages of the reliability of a fit.
 LEVELS = np.arange(0.05, 0.96, 0.05)
-#: Colors of curves.
 CURVE_COLORS = (BLUE, MISSING_COLOR, "#3a9d8f", "#8e6bb0", INK)
 #: Maximum number of points of a scatter plot.
 MAX_POINTS = 3000
@@ -453,8 +452,7 @@ def _centered_completion(model: Any) -> Array:
     completed = np.asarray(model.model_.complete(), dtype=np.float64)
     completed = completed - completed.mean(axis=0)
     # Squares of the largest entries must not overflow.
-    scaled: Array = completed / (np.max(np.abs(completed), initial=0.0) or 1.0)
-    return scaled
+    return completed / (np.max(np.abs(completed), initial=0.0) or 1.0)
 
 
 def model_variances(model: Any) -> Array:
@@ -493,10 +491,8 @@ def _kernel_matrix(model: Any) -> Array:
 
 
 def _eigenvalues(A: Array) -> Array:
-    values: Array = np.maximum(np.linalg.eigvalsh(0.5 * (A + A.T))[::-1], 0.0)
-    return values
+    return np.maximum(np.linalg.eigvalsh(0.5 * (A + A.T))[::-1], 0.0)
 
 
 def _squared_singular_values(X: Array) -> Array:
-    squares: Array = np.linalg.svd(X, compute_uv=False) ** 2
-    return squares
+    return np.linalg.svd(X, compute_uv=False) ** 2

@@ -14,11 +14,7 @@ from matplotlib.figure import Figure
 
 from ncarl.containers import as_observations
 from ncarl.core.types import Array
-from ncarl.plots.fit import (
-    is_fitted_estimator,
-    resolve_names,
-    supports_std,
-)
+from ncarl.plots.fit import is_fitted_estimator, resolve_names, supports_std
 from ncarl.plots.style import (
     DARK_GRAY,
     DPI,

@@ -14,11 +14,7 @@ from matplotlib.lines import Line2D
 from ncarl.containers import as_observations
 from ncarl.core.types import Array
 from ncarl.observations import Observations
-from ncarl.plots.fit import (
-    is_fitted_estimator,
-    predict_entries,
-    resolve_names,
-)
+from ncarl.plots.fit import is_fitted_estimator, predict_entries, resolve_names
 from ncarl.plots.style import (
     BLUE,
     DARK_GRAY,
@@ -33,7 +29,7 @@ from ncarl.plots.style import (
     new_axes,
     set_tick_labels,
 )
-from ncarl.text import join_names
+from ncarl.text import count_of, join_names
 
 #: Maximum rows and columns of the image of a pattern; larger matrices are binned.
 MAX_CELLS = 300
@@ -80,8 +76,7 @@ class ImputedEntries:
         scale = self.column_stds[self.columns]
         if self.std is None:
             return np.full(len(scale), np.nan)
-        relative: Array = self.std / np.where(scale > 0.0, scale, np.nan)
-        return relative
+        return self.std / np.where(scale > 0.0, scale, np.nan)
 
 
 def identifiability(
@@ -200,7 +195,7 @@ def _describe_pattern(pattern: MissingPattern, min_observed: int) -> str:
 
 def _count_lines(counts: Sequence[int]) -> str:
     parts = [
-        f"{count:,} {word}{'' if count == 1 else 's'}"
+        count_of(count, word)
         for count, word in zip(counts, ("row", "column"), strict=True)
         if count
     ]
@@ -210,7 +205,6 @@ def _count_lines(counts: Sequence[int]) -> str:
 def _mark_sparse_lines(
     ax: Any, pattern: MissingPattern, min_observed: int
 ) -> list[Line2D]:
-    """Draw lines over rows and columns with too few entries; return the legend."""
     legend = []
     for low, high, color, label in (
         (0, 1, RED, "none observed"),
@@ -471,5 +465,4 @@ def group_means(groups: Array, values: Array, n_groups: int) -> Array:
     some = np.isfinite(values)
     counts = np.bincount(groups[some], minlength=n_groups)
     sums = np.bincount(groups[some], values[some], minlength=n_groups)
-    means: Array = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
-    return means
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)

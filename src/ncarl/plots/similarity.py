@@ -47,8 +47,6 @@ GROUP_COLORS = ("#2f6db3", "#3a9d8f", "#d98c2b", "#8e6bb0", "#b85c6e", "#7a8b3f"
 
 @dataclass(frozen=True)
 class _Affinity:
-    """Affinity of the columns to show."""
-
     values: Array  # symmetric, shape (shown, shown)
     labels: list[str]  # names of the columns shown, or their numbers from 1
     named: bool  # whether there are names
@@ -316,8 +314,7 @@ def strongest_edges(affinity: Array, n_neighbors: int) -> Array:
     nearest = np.argsort(-size, axis=1, kind="stable")[:, :count]
     ends = np.column_stack([np.repeat(np.arange(n), count), nearest.ravel()])
     ends = ends[size[ends[:, 0], ends[:, 1]] >= MIN_RELATIVE_AFFINITY * largest]
-    pairs: Array = np.unique(np.sort(ends, axis=1), axis=0)
-    return pairs
+    return np.unique(np.sort(ends, axis=1), axis=0)
 
 
 def cluster_order(values: Array) -> Array:
@@ -340,8 +337,7 @@ def cluster_labels(affinity: Array) -> Array:
     _, number, counts = np.unique(clusters, return_inverse=True, return_counts=True)
     rank = np.empty(len(counts), dtype=np.int64)
     rank[np.argsort(-counts, kind="stable")] = np.arange(len(counts))
-    groups: Array = rank[number]
-    return groups
+    return rank[number]
 
 
 def _linkage_tree(values: Array) -> Array | None:
@@ -379,8 +375,7 @@ def spring_layout(affinity: Array, edges: Array) -> Array:
     positions -= 0.5 * (positions.max(axis=0) + positions.min(axis=0))
     size = np.abs(positions).max(axis=0)
     # A graph that is a line stays one.
-    scaled: Array = positions / np.maximum(size, 0.35 * (size.max() or 1.0))
-    return scaled
+    return positions / np.maximum(size, 0.35 * (size.max() or 1.0))
 
 
 def _spectral_layout(springs: Array) -> Array:
@@ -415,5 +410,4 @@ def _spring_step(
     # A weak pull to the center keeps isolated nodes in the figure.
     total = force.sum(axis=1) - 0.6 * positions
     size = np.maximum(np.hypot(total[:, 0], total[:, 1]), 1e-12)
-    moved: Array = positions + total * (np.minimum(size, max_move) / size)[:, None]
-    return moved
+    return positions + total * (np.minimum(size, max_move) / size)[:, None]

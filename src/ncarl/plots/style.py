@@ -29,7 +29,6 @@ TITLE: dict[str, Any] = {"fontsize": 11, "color": INK}
 REFERENCE: dict[str, Any] = {"color": GRAY, "linestyle": "--", "linewidth": 1}
 #: Dots per inch of saved figures.
 DPI = 120
-#: Maximum number of names along an axis.
 MAX_TICK_LABELS = 40
 #: Longer names are shortened in the middle.
 MAX_LABEL_LENGTH = 24

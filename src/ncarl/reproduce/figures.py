@@ -61,21 +61,14 @@ ROW_COLORS = {
     "s-two-thirds": "#88bbdd",
     "ncarl-printed": "#093c66",
 }
-#: Range of the color map of missing rates; its bright end is hard to see on white.
-FIRST_SHADE, LAST_SHADE = 0.0, 0.82
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">", "h")
 LINE_STYLES = ("-", "--", ":")
 RULE_LABELS = {"smooth": "smoothed weights", "pinv": "printed weights (pseudo-inverse)"}
-#: The axis of an objective is logarithmic if its values exceed this ratio.
-LOG_OBJECTIVE_RATIO = 50.0
-#: Maximum number of panels in a row.
 MAX_PANELS_PER_ROW = 3
 #: Fraction of the band of a method over which the dots of its rates are spread.
 BAND_HEIGHT = 0.6
 #: Fraction of a panel that is reserved for text, if there is some.
 TEXT_SHARE = 0.32
-#: Numbers of singular values for which the share of energy is given.
-ENERGY_COUNTS = (10, 20, 50)
 #: Minimum and maximum width of a picture in a grid, in dots.
 MIN_PICTURE_DOTS, MAX_PICTURE_DOTS = 300, 480
 #: Style of the titles of the panels on theorems, which have two lines.
@@ -165,10 +158,6 @@ def _completed_figure(study: StudyData) -> Figure | None:
     return draw_picture_grid(list(rows.values()), credit=photo_credits(study.plan))
 
 
-def _theory_figure(study: StudyData) -> Figure | None:
-    return None if study.facts is None else draw_theorems(study.facts)
-
-
 def photo_credits(plan: StudyPlan) -> str:
     """Attribution of the photographs of a figure."""
     return "; ".join(dataset_info(name).citation for name in plan.options["photos"])
@@ -183,7 +172,7 @@ FIGURE_BUILDERS: Mapping[str, Callable[[StudyData], Figure | None]] = {
     "gallery": _gallery_figure,
     "recovered": _completed_figure,
     "noisy": _completed_figure,
-    "theory": _theory_figure,
+    "theory": lambda study: draw_theorems(study.facts) if study.facts else None,
 }
 
 
@@ -237,7 +226,6 @@ def _draw_group(
     colors: Mapping[float, str],
     measure: str,
 ) -> None:
-    """Dots of one group, and texts for missing values."""
     _set_style(ax)
     ax.grid(False, axis="y")
     ax.tick_params(axis="y", length=0)
@@ -265,7 +253,6 @@ def _draw_group(
 
 
 def _draw_entry(ax: Any, entry: Entry, y: float, color: str, measure: str) -> None:
-    """One entry, and the printed value."""
     value, sd = mean_and_std(entry, measure)
     printed, is_bound = printed_value_or_bound(entry, measure)
     if printed is not None:
@@ -339,7 +326,6 @@ def _add_legend(
     *,
     markersize: int,
 ) -> None:
-    """A legend below the panels, with the meanings of the markers that are used."""
     is_late = any(
         entry.status == OVER_BUDGET and mean_and_std(entry, measure)[0] is not None
         for entry in entries
@@ -404,7 +390,6 @@ def draw_error_vs_rate(entries: Sequence[Entry], *, title: str) -> Figure:
 def _draw_rate_line(
     ax: Any, entries: Sequence[Entry], measure: str, style: Mapping[str, Any]
 ) -> None:
-    """One method: line, error bars, printed values, exceeded budgets."""
     done, late, color = [], [], style["color"]
     for entry in entries:
         value, sd = mean_and_std(entry, measure)
@@ -458,7 +443,6 @@ def draw_error_vs_neighbors(
 def _neighbors_panel(
     ax: Any, points: Sequence[tuple[int, float, float | None]], best: int | None
 ) -> None:
-    """One data set: errors, the lowest one, and the choice of the paper."""
     counts = [k for k, _, _ in points]
     errors = np.array([error for _, error, _ in points])
     sds = np.array([sd or 0.0 for _, _, sd in points])
@@ -499,7 +483,7 @@ def draw_objectives(
         upper, lower = axes[0, k], axes[1, k]
         upper.plot(steps, values, color=NCARL_COLOR, marker="o", markersize=3,
                    linewidth=1.6)  # fmt: skip
-        if (values > 0).all() and dynamic_range(list(values)) > LOG_OBJECTIVE_RATIO:
+        if (values > 0).all() and dynamic_range(list(values)) > 50.0:
             log_axis(upper, "y", list(values))
         after, change = relative_changes(values)
         lower.plot(after, change, color=NCARL_COLOR, marker=".", linewidth=1.0)
@@ -570,7 +554,7 @@ def _draw_spectrum(ax: Any, image: Array) -> None:
 def energy_lines(sigma: Array) -> list[str]:
     """Share of the energy in the first singular values, as text."""
     energy = np.cumsum(np.square(sigma))
-    counts = [count for count in ENERGY_COUNTS if count < len(sigma)] or [len(sigma)]
+    counts = [count for count in (10, 20, 50) if count < len(sigma)] or [len(sigma)]
     shares = [energy[count - 1] / energy[-1] if energy[-1] else 1.0 for count in counts]
     lines = (f"{n}: {part:.2%}" for n, part in zip(counts, shares, strict=True))
     return ["energy in the first", *lines]
@@ -611,7 +595,6 @@ def _draw_picture(
     panel: ImagePanel,
     width: float,
 ) -> None:
-    """Draw a picture in a box of the figure, with texts above it."""
     ax = figure.add_axes(box)
     ax.imshow(to_rgb_image(panel.image), interpolation="antialiased", aspect="auto")
     ax.set_axis_off()
@@ -724,7 +707,8 @@ def method_color(method: str, index: int = 0) -> str:
 
 def shades(count: int) -> list[str]:
     """``count`` colors of increasing brightness."""
-    steps = np.linspace(FIRST_SHADE, LAST_SHADE, max(count, 2))[:count]
+    # The bright end of the color map is hard to see on white.
+    steps = np.linspace(0.0, 0.82, max(count, 2))[:count]
     return [to_hex(colormaps["viridis"](step)) for step in steps]
 
 

@@ -54,14 +54,11 @@ PAPER, HONEST = "paper", "honest"
 PROTOCOLS = (PAPER, HONEST)
 #: Protocol of studies without parameters to choose.
 GIVEN = "given"
-#: Descriptions of the protocols.
 PROTOCOL_LABELS = {
     PAPER: "parameters picked on the test error (the paper's protocol)",
     HONEST: "parameters picked on held-out observed entries; picking is timed",
     GIVEN: "parameters given, none picked",
 }
-#: Kinds of data that are pictures.
-PICTURES = ("image", "photo")
 #: Fraction of the observed entries that a search cell holds out.
 VALIDATION_FRACTION = 0.1
 #: A parameter of this value becomes the rank that the paper gave to factored models.
@@ -345,7 +342,6 @@ def _expand_group(
     sweep: Mapping[str, Sequence[Any]],
     quick: bool,
 ) -> Iterator[Setting]:
-    """The settings of a group, one for each missing rate and channel."""
     _check_group(group, specs)
     methods: list[MethodSpec] = []
     for name in names:
@@ -376,7 +372,7 @@ def _check_group(group: Mapping[str, Any], specs: Mapping[str, MethodSpec]) -> N
             raise ValueError(f"a group needs the field {name!r}: {dict(group)!r}")
     _check_methods((*group.get("methods", ()), *group.get("without", ())), specs)
     data = check_choice("data", group["data"], DATA_KINDS)
-    patterns = ("random", "block") if data in PICTURES else ("random",)
+    patterns = ("random", "block") if data in ("image", "photo") else ("random",)
     check_choice(f"mask of data {data!r}", group.get("mask", "random"), patterns)
     check_integer("seeds", group["seeds"], low=1)
 
@@ -397,7 +393,6 @@ def _problems(group: Mapping[str, Any]) -> Iterator[tuple[str, ProblemSpec]]:
 def _apply_group_overrides(
     spec: MethodSpec, group: Mapping[str, Any], quick: bool
 ) -> MethodSpec:
-    """A method with the parameters and the grid of a group."""
     params = {**spec.params, **group.get("params", {}).get(spec.name, {})}
     grid = {**spec.grid, **group.get("grid", {}).get(spec.name, {})}
     grid = {name: values for name, values in grid.items() if name not in params}
@@ -485,7 +480,6 @@ def _hide_ratings(ratings: Observations, missing: float, seed: int) -> Completio
 
 
 def _hide_pixels(picture: Array, problem: ProblemSpec, seed: int) -> CompletionTask:
-    """Hide pixels of a picture at random, or a square."""
     if problem.mask == "random":
         hidden = masks.random(picture.shape, problem.missing, rng=seed)
     else:
@@ -503,7 +497,6 @@ def _movielens(options: Mapping[str, Any]) -> Observations:
 
 
 def _folder_image(options: Mapping[str, Any]) -> Array:
-    """A gray picture in a folder of the data sets."""
     folder = find_file([options["folder"]])
     if folder is None:
         raise DataNotFoundError(describe_search([options["folder"]]))
@@ -512,7 +505,6 @@ def _folder_image(options: Mapping[str, Any]) -> Array:
 
 
 def _photograph(options: Mapping[str, Any]) -> Array:
-    """A photograph of scikit-learn, in gray or one of its channels."""
     channel = options.get("channel")
     picture = load_sample_image(
         options["name"], gray=channel is None, step=options.get("step", 1)

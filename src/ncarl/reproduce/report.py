@@ -181,7 +181,6 @@ def _collect_metadata(
     protocols: Sequence[str],
     quick: bool,
 ) -> dict[str, str]:
-    """Versions, machines, protocols and counts of the fits."""
     wanted = {
         task.cell.key for task in schedule_cells(plans, protocols, store.all_results)
     }
@@ -316,7 +315,6 @@ def table_notes(entries: Sequence[Entry]) -> list[str]:
 
 
 def _add_parameters(page: Page, entries: Sequence[Entry]) -> None:
-    """Add a folded table of parameters, steps and scores, if there are any."""
     heads = ["protocol", "method", "setting", "parameters"]
     heads += ["steps", "converged", "other scores"]
     rows = [

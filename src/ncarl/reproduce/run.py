@@ -44,7 +44,7 @@ from ncarl.reproduce.plan import (
     hold_out_validation,
     make_task,
 )
-from ncarl.text import one_line
+from ncarl.text import count_of, one_line
 
 #: Version of the results, raised by hand with every change that can alter them (data,
 #: masks, solvers, estimators, scores). Stored fits of another version are run again.
@@ -55,10 +55,7 @@ CELLS_FILE = "cells.jsonl"
 ARRAYS_FOLDER = "arrays"
 #: What worker processes call.
 CELL_FUNCTION = "ncarl.reproduce.run:run_cell"
-#: Names of the worker groups.
 CPU, GPU = "cpu", "gpu"
-#: Seed of the search cells.
-SEARCH_SEED = 0
 #: Seconds between two scans for new cells, and a lower bound on this interval as a
 #: multiple of the time that a scan takes, which grows with the number of cells.
 SCAN_INTERVAL, SCAN_COST_FACTOR = 2.0, 30.0
@@ -67,8 +64,6 @@ RECORDED_ATTRIBUTES = (
     *("rank_", "residual_", "gap_", "lam_", "weight_", "sides_", "best_params_"),
     "engine_",
 )
-#: Singular values above this count for the rank, as in figure 5 of the paper.
-RANK_THRESHOLD = 1e-3
 #: Finished cells by key.
 Results = Mapping[str, CellResult]
 
@@ -167,7 +162,6 @@ class ResultStore:
                 yield result
 
     def _index_result(self, result: CellResult) -> None:
-        """Index a result; a later one replaces an earlier one."""
         is_current = result.version == self.version
         by_key = self.results if is_current else self._older_results
         by_key[result.cell.key] = result
@@ -230,7 +224,7 @@ def search_cells(setting: Setting, spec: MethodSpec) -> list[Cell]:
     fit = (setting.problem, spec.name, spec.estimator)
     if len(points) < 2:
         return []
-    return [Cell(*fit, params, SEARCH_SEED, SEARCH) for params in points]
+    return [Cell(*fit, params, role=SEARCH) for params in points]
 
 
 def final_cells(
@@ -387,7 +381,7 @@ def describe_machine(group: WorkerGroup) -> str:
     parallel = f"{group.workers} side by side" if group.workers > 1 else "one at a time"
     if group.name == GPU:
         return f"GPU, {parallel}"
-    threads = f"{group.threads} thread{'s' if group.threads > 1 else ''} each"
+    threads = f"{count_of(group.threads, 'thread')} each"
     return f"{platform.machine()}, {os.cpu_count()} cores, {threads}, {parallel}"
 
 
@@ -497,7 +491,7 @@ def collect_fit_facts(estimator: Any) -> dict[str, Any]:
 def _save_completion(
     cell: Cell, task: CompletionTask, estimator: Any, folder: str | None
 ) -> dict[str, Any]:
-    """Store the completed matrix; its rank as the paper counts it."""
+    """Store the completed matrix; its rank as figure 5 of the paper counts it."""
     smooth = np.asarray(estimator.transform(task.X, keep_observed=False))
     filled = np.asarray(estimator.transform(task.X))
     values = np.linalg.svd(smooth, compute_uv=False)
@@ -505,4 +499,4 @@ def _save_completion(
         with atomic_write(Path(folder) / f"{cell.key}.npz") as temporary:
             parts = {"seen": task.X, "filled": filled, "smooth": smooth}
             write_npz(temporary, parts, ZIP_DEFLATED)
-    return {"rank_above_1e-3": int(np.count_nonzero(values > RANK_THRESHOLD))}
+    return {"rank_above_1e-3": int(np.count_nonzero(values > 1e-3))}

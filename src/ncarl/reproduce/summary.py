@@ -45,8 +45,6 @@ from ncarl.validation import check_choice
 NOT_RUN = "not run"
 #: Measures, and the labels of their axes.
 MEASURES = {"error": "relative error on hidden entries", "seconds": "seconds"}
-#: Header of the JSON file.
-FILE_KIND, FORMAT_VERSION = "ncarl study", 1
 
 
 @dataclass(frozen=True)
@@ -99,8 +97,6 @@ class Verdict:
 
 #: Columns of ``results.csv``: the fields of an entry, and `Entry.difference`.
 CSV_COLUMNS = (*(field.name for field in fields(Entry)), "difference")
-#: Columns that hold mappings, as JSON text.
-JSON_COLUMNS = ("params", "scores")
 
 
 def summarize_plan(
@@ -258,10 +254,7 @@ def objective_histories(
     }
 
 
-def _first_seed_results(
-    study: StudyData,
-) -> Iterator[tuple[Setting, str, CellResult]]:
-    """Setting, method and result of the first seed of every method of a plan."""
+def _first_seed_results(study: StudyData) -> Iterator[tuple[Setting, str, CellResult]]:
     for setting in study.plan.settings:
         for one in setting.methods:
             cell = final_cells(study.plan, setting, one, one.grid_points()[0])[0]
@@ -330,7 +323,7 @@ def write_csv(path: str | os.PathLike[str], entries: Iterable[Entry]) -> Path:
     rows = []
     for entry in entries:
         record = entry_to_dict(entry)
-        for name in JSON_COLUMNS:
+        for name in ("params", "scores"):
             record[name] = json.dumps(record[name], allow_nan=False, ensure_ascii=False)
         rows.append([record[name] for name in CSV_COLUMNS])
     write_rows(Path(path), CSV_COLUMNS, rows)
@@ -346,8 +339,8 @@ def write_json(
     """Write entries, verdicts and metadata; numbers that are not finite become null."""
     target = Path(path)
     content = {
-        "kind": FILE_KIND,
-        "version": FORMAT_VERSION,
+        "kind": "ncarl study",
+        "version": 1,  # of this format
         "about": jsonable(about),
         "verdicts": [jsonable(vars(verdict)) for verdict in verdicts],
         "entries": [entry_to_dict(entry) for entry in entries],

@@ -14,8 +14,6 @@ from ncarl.estimators.low_rank import Nuclear
 from ncarl.estimators.ncarl import NCARL
 from ncarl.exceptions import NumericalWarning
 
-#: Number of random weight matrices ``D``.
-N_WEIGHT_DRAWS = 200
 #: Values added to the diagonal of ``D``.
 DELTAS = tuple(10.0**-k for k in range(2, 9))
 #: Numbers of steps after which the nuclear norm is compared with the least one.
@@ -26,8 +24,6 @@ WEIGHT_RULES = ("smooth", "pinv")
 #: Tolerance of the solver for the least nuclear norm; smaller excesses over this norm
 #: are not significant.
 CERTIFICATE_TOL = 1e-6
-#: Fraction of observed entries.
-OBSERVED_FRACTION = 0.6
 
 
 @dataclass(frozen=True)
@@ -69,10 +65,10 @@ def check_theorems(
     rng = np.random.default_rng(seed)
     low = rng.standard_normal((size[0], rank)) @ rng.standard_normal((rank, size[1]))
     full = _make_full_rank(rng, size)
-    observed = rng.random(size) < OBSERVED_FRACTION
+    observed = rng.random(size) < 0.6
     # A row or column without observed entries would not be determined.
     observed[np.arange(max(size)) % size[0], np.arange(max(size)) % size[1]] = True
-    drawn = (_draw_weight(rng, full) for _ in range(N_WEIGHT_DRAWS))
+    drawn = (_draw_weight(rng, full) for _ in range(200))
     ratios = sorted(surrogate_ratio(full, D) for D in drawn)
     after = [free_gradient(full, observed, delta) for delta in DELTAS]
     eye, singular = np.eye(2), np.diag([1.0, 0.0])
@@ -97,8 +93,7 @@ def surrogate_ratio(X: Array, D: Array) -> float:
 def best_weight(X: Array) -> Array:
     """``D = (|X| / tr |X|)^-1``, the minimizer of theorem 3, of ``X`` of full rank."""
     _, sigma, V = np.linalg.svd(X, full_matrices=False)
-    weight: Array = (V.T * (sigma.sum() / sigma)) @ V
-    return weight
+    return (V.T * (sigma.sum() / sigma)) @ V
 
 
 def free_gradient(X: Array, observed: Array, delta: float) -> tuple[float, float]:
@@ -143,8 +138,7 @@ def _draw_weight(rng: np.random.Generator, X: Array) -> Array:
     random = B @ B.T / np.trace(B @ B.T)
     part = rng.uniform() ** 2
     best = np.linalg.inv(best_weight(X))
-    D: Array = np.linalg.inv(part * random + (1.0 - part) * best)
-    return D
+    return np.linalg.inv(part * random + (1.0 - part) * best)
 
 
 def _excess(X: Array, observed: Array) -> dict[str, tuple[float, ...]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from math import isfinite
 
@@ -28,13 +29,11 @@ NON_PAPER_METHODS = (
     *("mean", "bias", "soft-impute", "bayes", PRINTED_FORM, OUR_FORM),
     *("method-a", "method-b", "method-a-printed", "method-b-printed"),
 )
-#: Relative tolerance of equal errors.
 EQUAL_RTOL = 0.01
 #: An objective has converged if its relative change afterward is below this.
 CONVERGENCE_TOL = 0.01
 #: A spectrum decays fast if a tenth of the values has this share of the squares.
 MIN_ENERGY_SHARE = 0.95
-#: Relative tolerance of the least nuclear norm.
 NUCLEAR_NORM_TOL = 1e-3
 
 
@@ -123,7 +122,6 @@ class ClaimColumn:
 
 
 def _judge_claim(claim: Claim, entries: Sequence[Entry], partial: bool) -> Verdict:
-    """Verdict on a claim that is tested column by column."""
     counts: dict[tuple[str, str], ClaimCount] = {}
     protocols = dict.fromkeys(e.protocol for e in entries)
     for form in (PRINTED_FORM, OUR_FORM):
@@ -206,16 +204,6 @@ def _is_among_first(column: ClaimColumn, ahead: int) -> bool | None:
     return True if below + n_missing <= ahead and baselines else None
 
 
-def is_lowest(column: ClaimColumn) -> bool | None:
-    """Whether NCARL is at or below all baselines."""
-    return _is_among_first(column, 0)
-
-
-def is_in_top_two(column: ClaimColumn) -> bool | None:
-    """Whether at most one baseline is below NCARL."""
-    return _is_among_first(column, 1)
-
-
 def reaches_printed_error(column: ClaimColumn) -> bool | None:
     """Whether the error, to the printed digits, is at or below the printed one."""
     entry = column.find_entry(column.form)
@@ -271,7 +259,6 @@ def same_as_nuclear(column: ClaimColumn) -> bool | None:
 
 
 def _with_nuclear(entries: Sequence[Entry]) -> list[Entry]:
-    """Columns that have a row for Nuclear."""
     settings = {e.setting for e in entries if e.method == "nuclear"}
     return [e for e in entries if e.setting in settings]
 
@@ -288,7 +275,9 @@ class Claim:
     select: Callable[[Sequence[Entry]], Sequence[Entry]] = list  # entries it is about
 
 
-#: Tests that compare NCARL with all baselines.
+#: Tests that compare NCARL with all baselines: none, or at most one, may be below it.
+is_lowest = partial(_is_among_first, ahead=0)
+is_in_top_two = partial(_is_among_first, ahead=1)
 RANKING_TESTS = (is_lowest, is_in_top_two)
 CLAIMS = (
     Claim(
@@ -475,19 +464,14 @@ def _judge_limit(facts: TheoremFacts) -> Verdict:
         rule: max(by_rule[rule][-1] for by_rule in facts.excess.values())
         for rule in ("pinv", "smooth")
     }
-    state = (
-        HOLDS
-        if last["pinv"] < NUCLEAR_NORM_TOL
-        else HOLDS_WITH_CHANGES
-        if last["smooth"] < NUCLEAR_NORM_TOL
-        else FAILS
-    )
+    excesses = {HOLDS: last["pinv"], HOLDS_WITH_CHANGES: last["smooth"]}
+    small = (state for state, excess in excesses.items() if excess < NUCLEAR_NORM_TOL)
     evidence = (
         f"excess over the least nuclear norm after {facts.steps[-1]} steps: "
         f"{last['pinv']:.2g} as printed, {last['smooth']:.2g} with smoothed weights"
     )
     claim = "Without a graph the steps lead to the least nuclear norm (corollary 1)"
-    return Verdict(claim, "figure 8", state, evidence)
+    return Verdict(claim, "figure 8", next(small, FAILS), evidence)
 
 
 def table_remarks(entries: Sequence[Entry], measure: str) -> list[str]:
@@ -522,11 +506,9 @@ def _printed_error_remark(entries: Sequence[Entry], form: str) -> str:
         for setting, error, printed in known
         if not at_or_below(error, printed)
     ]
-    where = (
-        f"above its printed error in {', '.join(above)}"
-        if above
-        else "nowhere above it"
-    )
+    where = "nowhere above it"
+    if above:
+        where = f"above its printed error in {', '.join(above)}"
     return (
         f"NCARL, {form_label(form)}, {entries[0].protocol} protocol: at or below its "
         f"printed error in {len(known) - len(above)} of {len(known)} columns; {where}."
