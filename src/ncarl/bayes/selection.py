@@ -605,13 +605,8 @@ class StrengthSearch:
 
 def _float32_allowed(config: ModelConfig, engine: Engine) -> bool:
     # A given prior may be nearly singular; a GPU is as fast in double precision.
-    named, noisy = isinstance(config.prior, str), config.noise != 0.0
-    return (
-        config.dtype == "float64"
-        and named
-        and noisy
-        and not engine.compute_device.is_async
-    )
+    unfit = not isinstance(config.prior, str) or engine.compute_device.is_async
+    return config.dtype == "float64" and config.noise != 0.0 and not unfit
 
 
 class HeldOutPredictor:
@@ -711,11 +706,9 @@ def fit_blend(
     rows = np.concatenate([split.hidden.rows for split in splits])
     columns = np.concatenate([split.hidden.indices for split in splits])
     single = errors_by_side["columns" if "columns" in errors_by_side else "rows"]
-    whole = (
-        blend_errors(errors_by_side, weight)
-        if len(errors_by_side) > 1 and weight < 1.0
-        else single
-    )
+    whole = single
+    if len(errors_by_side) > 1 and weight < 1.0:
+        whole = blend_errors(errors_by_side, weight)
     correction = select_neighbor_correction(
         whole.errors, single.neighbor_errors, (rows, columns)
     )

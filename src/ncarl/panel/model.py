@@ -129,7 +129,6 @@ class PanelCompleter:
     def _select_strength(
         self, side: str, masks: list[Array]
     ) -> tuple[float, HeldOutErrors]:
-        """The best strength of a side, and its held-out errors."""
         best = PRIOR_STRENGTHS[0]
         least = self._holdout_errors(side, best, masks)
         for strength in PRIOR_STRENGTHS[1:]:

@@ -26,8 +26,6 @@ from ncarl.text import MAX_LISTED, join_names
 MIN_SKEWNESS = 0.5
 #: With fewer values, or fewer distinct ones, skewness is not distinguished from chance.
 MIN_VALUES, MIN_LEVELS = 20, 5
-#: Range of the exponent of the Yeo-Johnson transform.
-MIN_EXPONENT, MAX_EXPONENT = -4.0, 6.0
 #: Number of values from which the exponent is estimated.
 MAX_FIT_VALUES = 2_000
 #: Gauss-Hermite quadrature for means over a normal distribution.
@@ -350,7 +348,7 @@ def fit_yeo_johnson(values: Array) -> float:
 
     result = minimize_scalar(
         negative_log_likelihood,
-        bounds=(MIN_EXPONENT, MAX_EXPONENT),
+        bounds=(-4.0, 6.0),
         method="bounded",
         options={"xatol": 1e-3},
     )
