@@ -52,9 +52,8 @@ def rmse(truth: Any, guess: Any) -> float:
         return error
     halves = t / 2.0 - g / 2.0
     largest = float(np.max(np.abs(halves)))
-    return min(
-        2.0 * float(np.sqrt(np.mean((halves / largest) ** 2))) * largest, MAX_FLOAT
-    )
+    error = 2.0 * float(np.sqrt(np.mean((halves / largest) ** 2))) * largest
+    return min(error, MAX_FLOAT)
 
 
 def mae(truth: Any, guess: Any) -> float:

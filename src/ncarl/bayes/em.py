@@ -486,11 +486,10 @@ class EMProblem:
         *self._moments, min_noise = self._estimate_effects()
         dataset.release()
         counts = summary.column_counts.astype(config.dtype)
+        cast = partial(cast_values, dtype=config.dtype)
         self.rows = EMData(
             engine=engine,
-            blocks=dataset.place_blocks(
-                engine, partial(cast_values, dtype=config.dtype)
-            ),
+            blocks=dataset.place_blocks(engine, cast),
             counts=engine.compute_device.from_numpy(counts),
             n_rows=summary.n_observed_rows,
             n_observed=summary.n_observed,
@@ -541,12 +540,9 @@ class EMProblem:
         compute_device = self.engine.compute_device
         with compute_device.compute_context(n):
             K = self.prior_matrix * (KERNEL_SHARE * variance)
-        return GaussianParams(
-            K,
-            compute_device.from_numpy(np.full(n, level, dtype=dtype)),
-            compute_device.from_numpy(mean.astype(dtype)),
-            level > 0.0,
-        )
+        noise = compute_device.from_numpy(np.full(n, level, dtype=dtype))
+        mean = compute_device.from_numpy(mean.astype(dtype))
+        return GaussianParams(K, noise, mean, level > 0.0)
 
     def make_prior(self, strength: float) -> Prior:
         """The prior, with ``strength`` times the longer side as its number of rows."""

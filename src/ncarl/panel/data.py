@@ -20,13 +20,7 @@ import numpy as np
 
 from ncarl.core.types import Array
 from ncarl.datasets.others import YearlyPanel
-from ncarl.io.base import (
-    conversion_hint,
-    dense_values,
-    is_frame,
-    is_polars,
-    library_of,
-)
+from ncarl.io.base import conversion_hint, dense_values, is_frame, is_polars, library_of
 from ncarl.text import join_names, quote
 from ncarl.validation import check_choice
 

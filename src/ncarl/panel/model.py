@@ -19,11 +19,7 @@ from typing import Any
 import numpy as np
 
 from ncarl.bayes.em import EMProblem
-from ncarl.bayes.model import (
-    ConformalScores,
-    average_predictions,
-    leave_one_out_errors,
-)
+from ncarl.bayes.model import ConformalScores, average_predictions, leave_one_out_errors
 from ncarl.bayes.selection import (
     HeldOutErrors,
     blend_errors,

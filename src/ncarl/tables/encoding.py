@@ -123,9 +123,8 @@ def fit_columns(
             UserWarning,
             stacklevel=3,
         )
-    used = [data if column.encoder is not None else None
-            for data, column in zip(data_columns, columns, strict=True)]  # fmt: skip
-    return columns, used
+    pairs = zip(data_columns, columns, strict=True)
+    return columns, [data if column.encoder else None for data, column in pairs]
 
 
 def _check_supported_kinds(data_columns: list[ColumnData]) -> None:
