@@ -126,20 +126,11 @@ class WideKernel:
 
 
 def row_duals(
-    block: Block,
-    *,
-    kernel: WideKernel,
-    backend: str = "auto",
-    force_cg: bool | None = None,
+    block: Block, *, kernel: WideKernel, backend: str = "auto"
 ) -> tuple[Array, float]:
-    """Duals ``y`` aligned with ``block.values``, and the jitter that was needed.
-
-    ``force_cg`` overrides the choice of `use_conjugate_gradients` for all rows.
-    """
+    """Duals ``y`` aligned with ``block.values``, and the jitter that was needed."""
     sizes = np.diff(block.indptr)[block.groups[:-1]]
     chosen = use_conjugate_gradients(sizes, kernel.F.shape[1])
-    if force_cg is not None:
-        chosen = np.full(len(sizes), force_cg)
     compiled = numba_backend(backend)
     if compiled is not None:
         duals: tuple[Array, float] = compiled.solve_rows(block, kernel, chosen)
