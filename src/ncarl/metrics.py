@@ -52,9 +52,8 @@ def rmse(truth: Any, guess: Any) -> float:
         return error
     halves = t / 2.0 - g / 2.0
     largest = float(np.max(np.abs(halves)))
-    return min(
-        2.0 * float(np.sqrt(np.mean((halves / largest) ** 2))) * largest, MAX_FLOAT
-    )
+    error = 2.0 * float(np.sqrt(np.mean((halves / largest) ** 2))) * largest
+    return min(error, MAX_FLOAT)
 
 
 def mae(truth: Any, guess: Any) -> float:
@@ -201,8 +200,7 @@ def top_n(scores: Any, n: int) -> Array:
     threshold = np.partition(values, len(values) - count)[len(values) - count]
     # All that reach the threshold, so that the first of equal scores can be taken.
     some = np.flatnonzero(values >= threshold)
-    order: Array = some[np.argsort(-values[some], kind="stable")][:count]
-    return order
+    return some[np.argsort(-values[some], kind="stable")][:count]
 
 
 def ndcg(gains: Any, scores: Any, n: int = 10) -> float:
@@ -265,7 +263,6 @@ def hit(relevant: Any, scores: Any, n: int = 10) -> float:
 
 
 def _count_relevant(relevant: Any, scores: Any, n: int) -> int:
-    """Number of relevant items among the first ``n``."""
     worth, values = _check_ranking(relevant, scores)
     if not np.isin(worth, (0.0, 1.0)).all() or not worth.any():
         raise ValueError(

@@ -24,14 +24,21 @@ def dense(kernel):
     return Kernel(kernel.T.toarray() + kernel.F @ kernel.F.T, None, kernel.s)
 
 
+def row_duals(block, kernel, backend, *, iterate):
+    """The duals with the same method for all rows, whatever their lengths."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            rows, "use_conjugate_gradients", lambda r, p: np.full(len(r), iterate)
+        )
+        return rows.row_duals(block, kernel=kernel, backend=backend)
+
+
 @pytest.mark.parametrize("iterate", [False, True])
 @pytest.mark.parametrize("s", [0.0, 1.0])
 def test_duals_match_the_dense_kernel(blocks, kernel, backend, s, iterate):
     wide = replace(kernel, s=s)
     for block in blocks:
-        Y, jitter = rows.row_duals(
-            block, kernel=wide, backend=backend, force_cg=iterate
-        )
+        Y, jitter = row_duals(block, wide, backend, iterate=iterate)
         wanted, _ = core_rows.row_duals(block, kernel=dense(wide), backend="numpy")
         assert_allclose(Y, wanted, rtol=0, atol=1e-10 * np.abs(wanted).max())
         assert jitter == 0.0
@@ -44,7 +51,7 @@ def test_rows_with_equal_masks_and_empty_rows(kernel, backend, iterate):
     indptr = np.array([0, 0, 3, 6, 9])
     groups = np.array([0, 1, 4])
     block = Block(indptr, np.tile(o, 3), values, groups, np.arange(4), 45)
-    Y, _ = rows.row_duals(block, kernel=kernel, backend=backend, force_cg=iterate)
+    Y, _ = row_duals(block, kernel, backend, iterate=iterate)
     A = dense(kernel).K[np.ix_(o, o)]
     assert_allclose(Y, np.linalg.solve(A, values.reshape(3, 3).T).T.ravel())
 
@@ -55,7 +62,7 @@ def test_direct_solution_if_the_iteration_does_not_converge(blocks, kernel, back
     A = rng.standard_normal((45, 45))
     T = A @ A.T + 1e-7 * np.eye(45)
     hard = WideKernel(kernel.F, csr_array(T), 0.0)
-    Y, _ = rows.row_duals(blocks[0], kernel=hard, backend=backend, force_cg=True)
+    Y, _ = row_duals(blocks[0], hard, backend, iterate=True)
     wanted, _ = core_rows.row_duals(blocks[0], kernel=dense(hard), backend="numpy")
     assert_allclose(Y, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
 
@@ -78,7 +85,7 @@ def test_preconditioner_makes_an_ill_conditioned_row_converge(backend, monkeypat
     if backend == "numba":
         compiled = pytest.importorskip("ncarl.wide.rows_numba")
         monkeypatch.setattr(compiled, "jitter_steps", lambda dtype: np.zeros(0))
-    Y, _ = rows.row_duals(block, kernel=hard, backend=backend, force_cg=True)
+    Y, _ = row_duals(block, hard, backend, iterate=True)
     assert_allclose(dense(hard).K @ Y, v, atol=1e-7)
 
 
@@ -90,7 +97,7 @@ def test_single_precision(blocks, kernel, backend):
         blocks[0], kernel=dense(replace(kernel, s=1.0)), backend="numpy"
     )
     for iterate in (False, True):
-        Y, _ = rows.row_duals(block, kernel=small, backend=backend, force_cg=iterate)
+        Y, _ = row_duals(block, small, backend, iterate=iterate)
         assert Y.dtype == np.float32
         assert_allclose(Y, wanted, rtol=0, atol=1e-4 * np.abs(wanted).max())
 
@@ -98,7 +105,7 @@ def test_single_precision(blocks, kernel, backend):
 def test_indefinite_kernel_raises(blocks, kernel, backend):
     wrong = WideKernel(0.0 * kernel.F, csr_array(-kernel.T), 0.0)
     with pytest.raises(NotPositiveDefiniteError):
-        rows.row_duals(blocks[0], kernel=wrong, backend=backend, force_cg=False)
+        row_duals(blocks[0], wrong, backend, iterate=False)
 
 
 def test_only_long_rows_use_the_iteration():

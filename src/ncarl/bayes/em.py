@@ -277,15 +277,12 @@ def kernel_in_noise_units(
 
 def _combine_row_forms(sums: LikelihoodSums, kernel: Kernel) -> tuple[Array, Any]:
     """``B`` and ``sum log|A|`` of all rows, those in precision form included."""
-    if sums.missing_inverse_sum is None or sums.n_precision_rows == 0:
+    count = sums.n_precision_rows
+    if sums.missing_inverse_sum is None or count == 0:
         return sums.B, sums.log_det
     P: Array = kernel.P
-    B = (
-        sums.B
-        + P * float(sums.n_precision_rows)
-        - sandwich(P, sums.missing_inverse_sum)
-    )
-    return B, sums.log_det - sums.n_precision_rows * spd_log_det(P)
+    B = sums.B + P * float(count) - sandwich(P, sums.missing_inverse_sum)
+    return B, sums.log_det - count * spd_log_det(P)
 
 
 def _log_evidence(
@@ -486,16 +483,13 @@ class EMProblem:
         summary = dataset.summary
         self.n = n = len(summary.column_counts)
         engine.compute_device.check_memory(n, np.dtype(config.dtype).itemsize)
-        self._moments = self._estimate_effects()
-        mean, _, variance = self._moments
-        min_noise = self._compute_min_noise(mean, variance)
+        *self._moments, min_noise = self._estimate_effects()
         dataset.release()
         counts = summary.column_counts.astype(config.dtype)
+        cast = partial(cast_values, dtype=config.dtype)
         self.rows = EMData(
             engine=engine,
-            blocks=dataset.place_blocks(
-                engine, partial(cast_values, dtype=config.dtype)
-            ),
+            blocks=dataset.place_blocks(engine, cast),
             counts=engine.compute_device.from_numpy(counts),
             n_rows=summary.n_observed_rows,
             n_observed=summary.n_observed,
@@ -503,19 +497,8 @@ class EMProblem:
             min_noise=min_noise,
         )
 
-    def _compute_min_noise(self, mean: Array, variance: float) -> float:
-        count = self.dataset.summary.n_observed
-        totals = self.dataset.total(square_sum, centering=Centering.at_means(mean))
-        about_mean, squares = totals.sums
-        resolution = MIN_NOISE_ULPS * float(np.finfo(self.config.dtype).eps)
-        return max(
-            MIN_NOISE_RATIO * variance,
-            MIN_NOISE_TO_SQUARES * float(about_mean) / count,
-            resolution**2 * float(squares) / count,
-        )
-
-    def _estimate_effects(self) -> tuple[Array, float, float]:
-        """Column means, variance of the row effects, and residual variance."""
+    def _estimate_effects(self) -> tuple[Array, float, float, float]:
+        """Column means, variances of row effects and residuals, and minimum noise."""
         dataset, center, n = self.dataset, self.config.center, self.n
         count = dataset.summary.n_observed
         overall = 0.0 if center == "none" else overall_mean(dataset)
@@ -524,27 +507,30 @@ class EMProblem:
             effects = fit_two_way_effects(dataset, Centering.at_means(mean))
             mean, ridge = overall + effects.column_effects, effects.row_ridge
         totals = dataset.total(square_sum, centering=Centering.at_means(mean))
-        residual, squares = totals.sums
-        if center == "two-way":
-            residual = effects.sum_squares
+        about_mean, squares = totals.sums
+        residual = effects.sum_squares if center == "two-way" else about_mean
         total = max(squares / count, MIN_VARIANCE_RATIO)
         variance = max(residual / count, MIN_VARIANCE_RATIO * total)
-        return mean, variance / ridge if center == "two-way" else 0.0, variance
+        resolution = MIN_NOISE_ULPS * float(np.finfo(self.config.dtype).eps)
+        min_noise = max(
+            MIN_NOISE_RATIO * variance,
+            MIN_NOISE_TO_SQUARES * float(about_mean) / count,
+            resolution**2 * float(squares) / count,
+        )
+        row_variance = variance / ridge if center == "two-way" else 0.0
+        return mean, row_variance, variance, min_noise
 
     @cached_property
     def prior_matrix(self) -> Array:
         """Prior correlation plus the part of the row effects."""
         _, row_variance, variance = self._moments
         psi = prior_correlation(self.dataset, self.config.prior, self.engine)
-        with self.engine.compute_device.compute_context(self.n):
-            psi = psi + row_variance / (KERNEL_SHARE * variance)
-        return self._cast(psi)
-
-    def _cast(self, array: Array) -> Array:
-        if self.config.dtype == "float64":
-            return array
         device = self.engine.compute_device
-        return device.from_numpy(device.to_numpy(array).astype(self.config.dtype))
+        with device.compute_context(self.n):
+            psi = psi + row_variance / (KERNEL_SHARE * variance)
+        if self.config.dtype == "float64":
+            return psi
+        return device.from_numpy(device.to_numpy(psi).astype(self.config.dtype))
 
     def initial_params(self) -> GaussianParams:
         """Parameters from which EM starts."""
@@ -554,12 +540,9 @@ class EMProblem:
         compute_device = self.engine.compute_device
         with compute_device.compute_context(n):
             K = self.prior_matrix * (KERNEL_SHARE * variance)
-        return GaussianParams(
-            K,
-            compute_device.from_numpy(np.full(n, level, dtype=dtype)),
-            compute_device.from_numpy(mean.astype(dtype)),
-            level > 0.0,
-        )
+        noise = compute_device.from_numpy(np.full(n, level, dtype=dtype))
+        mean = compute_device.from_numpy(mean.astype(dtype))
+        return GaussianParams(K, noise, mean, level > 0.0)
 
     def make_prior(self, strength: float) -> Prior:
         """The prior, with ``strength`` times the longer side as its number of rows."""
@@ -669,8 +652,7 @@ class EMProblem:
 def model_covariance(model: KernelModel) -> Array:
     """The kernel of a model in the units of its values, as a NumPy array."""
     scales = model.centering.column_scales
-    K: Array = model.kernel.K * scales[:, None] * scales[None, :]
-    return K
+    return model.kernel.K * scales[:, None] * scales[None, :]
 
 
 def em_step_flops(summary: DataSummary) -> float:

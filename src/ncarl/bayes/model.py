@@ -121,11 +121,8 @@ def can_compare_rows(observed: Observations) -> bool:
     n = int(np.count_nonzero(observed.column_counts))
     affordable = 2.0 * m * m * n <= MAX_FLOPS and m * n <= MAX_ENTRIES
     neighbors = N_NEIGHBORS_GRID[-1] * observed.n_observed / max(1, m * n)
-    return (
-        affordable
-        and m > 2 * N_NEIGHBORS_GRID[0]
-        and neighbors >= MIN_OBSERVED_NEIGHBORS
-    )
+    enough = m > 2 * N_NEIGHBORS_GRID[0] and neighbors >= MIN_OBSERVED_NEIGHBORS
+    return affordable and enough
 
 
 def find_row_neighbors(
@@ -221,11 +218,8 @@ class TwoSidedModel:
         inner = self.scaler.transform(observed)
         predictions = []
         for side, weight in self._side_weights(transductive):
-            if side is self.rows:
-                x, deviations = side.predict(inner.transpose(), j, i, engine, std=std)
-            else:
-                x, deviations = side.predict(inner, i, j, engine, std=std)
-            predictions.append((weight, x, deviations))
+            entries = (inner.transpose(), j, i) if side is self.rows else (inner, i, j)
+            predictions.append((weight, *side.predict(*entries, engine, std=std)))
         x, deviations = average_predictions(predictions)
         correction = self.neighbor_correction
         if transductive and correction is not None:
@@ -299,9 +293,7 @@ def _sample_posterior_rows(
     noise = noise_std * rng.standard_normal(repeated.n_observed)
     differences = repeated.values - prior[repeated.rows, repeated.indices] - noise
     correction, _ = model.complete(repeated.with_values(differences), engine)
-    new_noise = noise_std * rng.standard_normal(prior.shape)
-    drawn: Array = prior + correction + new_noise
-    return drawn
+    return prior + correction + noise_std * rng.standard_normal(prior.shape)
 
 
 def average_predictions(

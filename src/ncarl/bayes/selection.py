@@ -205,13 +205,10 @@ class BayesianFit:
             fitted[name] = self._fit_side(name, best.get(name))
             if fitted[name].interrupted:
                 break
-        weight = blend.weight if "rows" in fitted else 1.0
-        return BayesianFitResult(
-            trials,
-            fitted.get("columns"),
-            fitted.get("rows"),
-            replace(blend, weight=weight),
-        )
+        if "rows" not in fitted:
+            blend = replace(blend, weight=1.0)
+        both = fitted.get("columns"), fitted.get("rows")
+        return BayesianFitResult(trials, *both, blend)
 
     def _fit_blend(
         self,
@@ -246,12 +243,9 @@ class BayesianFit:
     def _make_search(self, name: str, splits: list[ValidationSplit]) -> StrengthSearch:
         columns, data = name == "columns", self.dataset
         oriented = splits if columns else [split.transpose() for split in splits]
-        with_neighbors = (
-            self.is_auto
-            and columns
-            and isinstance(data, InMemoryDataset)
-            and can_compare_rows(data.observed)
-        )
+        grid: tuple[int, ...] = ()
+        if self.is_auto and columns and isinstance(data, InMemoryDataset):
+            grid = N_NEIGHBORS_GRID if can_compare_rows(data.observed) else ()
         return StrengthSearch(
             name,
             oriented,
@@ -261,7 +255,7 @@ class BayesianFit:
             tol=self.config.tol,
             stages=self.stages,
             make_observers=self.make_observers,
-            n_neighbors_grid=N_NEIGHBORS_GRID if with_neighbors else (),
+            n_neighbors_grid=grid,
         )
 
     def _fit_side(self, name: str, trial: StrengthTrial | None) -> FittedSide:
@@ -336,9 +330,8 @@ def make_validation_splits(
     A small matrix is split several times for selection, and again as often for the
     blend and the calibration. With many entries one split serves for both.
     """
-    if raw.summary.n_observed > ROW_SAMPLING_THRESHOLD or not isinstance(
-        raw, InMemoryDataset
-    ):
+    is_large = raw.summary.n_observed > ROW_SAMPLING_THRESHOLD
+    if is_large or not isinstance(raw, InMemoryDataset):
         return _split_sampled_rows(raw, transform, fraction, seed)
     rng = np.random.default_rng(seed)
     observed = transform(raw.observed)
@@ -519,12 +512,11 @@ class StrengthSearch:
         return trial
 
     def _summarize_runs(self, converged: bool) -> ArrayDict:
-        length = max(len(run.curve) for run in self.runs)
-        curves = [
-            np.pad(r.curve, (0, length - len(r.curve)), "edge") for r in self.runs
-        ]
+        curves = [run.curve for run in self.runs]
+        length = max(map(len, curves))
+        padded = [np.pad(c, (0, length - len(c)), "edge") for c in curves]
         hidden = sum(run.predictor.hidden.n_observed for run in self.runs)
-        curve = np.sqrt(np.sum(curves, axis=0) / hidden)
+        curve = np.sqrt(np.sum(padded, axis=0) / hidden)
         steps = int(np.argmin(curve)) + 1
         error = curve[steps - 1]
         return {
@@ -605,13 +597,8 @@ class StrengthSearch:
 
 def _float32_allowed(config: ModelConfig, engine: Engine) -> bool:
     # A given prior may be nearly singular; a GPU is as fast in double precision.
-    named, noisy = isinstance(config.prior, str), config.noise != 0.0
-    return (
-        config.dtype == "float64"
-        and named
-        and noisy
-        and not engine.compute_device.is_async
-    )
+    unfit = not isinstance(config.prior, str) or engine.compute_device.is_async
+    return config.dtype == "float64" and config.noise != 0.0 and not unfit
 
 
 class HeldOutPredictor:
@@ -711,11 +698,9 @@ def fit_blend(
     rows = np.concatenate([split.hidden.rows for split in splits])
     columns = np.concatenate([split.hidden.indices for split in splits])
     single = errors_by_side["columns" if "columns" in errors_by_side else "rows"]
-    whole = (
-        blend_errors(errors_by_side, weight)
-        if len(errors_by_side) > 1 and weight < 1.0
-        else single
-    )
+    whole = single
+    if len(errors_by_side) > 1 and weight < 1.0:
+        whole = blend_errors(errors_by_side, weight)
     correction = select_neighbor_correction(
         whole.errors, single.neighbor_errors, (rows, columns)
     )
@@ -760,11 +745,9 @@ def blend_errors(
 ) -> HeldOutErrors:
     """Errors of predictions averaged with the ``weight`` of the columns."""
     columns, rows = errors_by_side["columns"], errors_by_side["rows"]
+    weighted = ((weight, columns), (1.0 - weight, rows))
     errors, stds = average_predictions(
-        [
-            (weight, columns.errors, columns.deviations),
-            (1.0 - weight, rows.errors, rows.deviations),
-        ]
+        [(share, side.errors, side.deviations) for share, side in weighted]
     )
     assert stds is not None
     return HeldOutErrors(errors, stds)

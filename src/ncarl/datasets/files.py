@@ -30,8 +30,6 @@ from ncarl.io.files import atomic_write
 logger = logging.getLogger("ncarl")
 #: Kinds of NumPy dtypes, as ``dtype.kind`` has them.
 INTEGER_KINDS, NUMERIC_KINDS = "iu", "iuf"
-#: Seconds without an answer after which a download fails.
-TIMEOUT = 30.0
 #: Bytes of a download that are read at once, and the largest size of a checksum file.
 DOWNLOAD_CHUNK_BYTES, CHECKSUM_LIMIT = 1 << 16, 4096
 T = TypeVar("T")
@@ -166,7 +164,7 @@ def open_url(url: str) -> Any:
     check_https(url)
     request = urllib.request.Request(url, headers={"User-Agent": "ncarl"})
     opener = urllib.request.build_opener(SecureRedirects)
-    return opener.open(request, timeout=TIMEOUT)
+    return opener.open(request, timeout=30.0)
 
 
 def check_https(url: str) -> None:

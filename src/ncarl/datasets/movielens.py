@@ -41,8 +41,6 @@ from ncarl.exceptions import (
 from ncarl.observations import from_triplets
 from ncarl.validation import check_choice
 
-#: Official splits of the 100K release into training and test parts.
-SPLITS = ("u1", "u2", "u3", "u4", "u5", "ua", "ub")
 #: Separators of fields by suffix; only CSV files have a header.
 SEPARATORS = {".data": "\t", ".test": "\t", ".dat": "::", ".csv": ","}
 HEADER = b"userId,movieId,rating,timestamp"
@@ -254,7 +252,7 @@ def load_movielens_split(
     ...     ratings, test = load_movielens_split("u1")
     ...     train = ratings.matrix(~test)
     """
-    check_choice("split", split, SPLITS)
+    check_choice("split", split, ("u1", "u2", "u3", "u4", "u5", "ua", "ub"))
     release = RELEASES["100k"]
     read = partial(_read_split, release, split)
     return _load_or_download(release, source, download, accept_terms, read)

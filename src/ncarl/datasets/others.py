@@ -32,10 +32,6 @@ NO_RATING_X100, NO_RATING = -32768, 99.0
 JESTER_MAX_BYTES = 100 << 20
 #: Panels, and names of the first and of the other units if the file has none.
 PANELS = {"smoking": ("California", "control state"), "basque": ("Spain", "region")}
-#: Photographs that come with scikit-learn.
-SAMPLE_IMAGES = ("china", "flower")
-#: Weights of red, green and blue in gray (ITU-R BT.601).
-GRAY_WEIGHTS = (0.299, 0.587, 0.114)
 #: Suffixes of picture files.
 IMAGE_SUFFIXES = {".bmp", ".gif", ".pgm", ".png", ".ppm"}
 IMAGE_SUFFIXES |= {".jpeg", ".jpg", ".tif", ".tiff"}
@@ -249,7 +245,7 @@ def load_sample_image(
     >>> load_sample_image("flower", step=8).shape
     (53, 80)
     """
-    check_choice("name", name, SAMPLE_IMAGES)
+    check_choice("name", name, ("china", "flower"))
     _import_pillow()
     from sklearn.datasets import load_sample_image as bundled
 
@@ -259,8 +255,7 @@ def load_sample_image(
     height, width = height // step, width // step
     cut = picture[: height * step, : width * step]
     blocks = cut.reshape(height, step, width, step, *picture.shape[2:])
-    small: Array = blocks.mean(axis=(1, 3))
-    return small
+    return blocks.mean(axis=(1, 3))
 
 
 def load_image_folder(
@@ -351,8 +346,10 @@ def _read_image(
 
 def _to_floats(pixels: Array, gray: bool) -> Array:
     colors = pixels / 255.0
-    # The sum of the weights can exceed 1 by rounding.
-    return np.minimum(colors @ np.array(GRAY_WEIGHTS), 1.0) if gray else colors
+    if not gray:
+        return colors
+    # The weights are those of ITU-R BT.601; their sum can exceed 1 by rounding.
+    return np.minimum(colors @ np.array([0.299, 0.587, 0.114]), 1.0)
 
 
 def _import_pillow() -> Any:

@@ -11,9 +11,6 @@ from ncarl import masks
 from ncarl.core.types import Array
 from ncarl.validation import check_choice, check_fraction, check_integer, check_number
 
-#: Standard deviation of "tiny" noise, relative to the mean absolute entry.
-TINY_NOISE = 0.01
-
 
 @dataclass(frozen=True, eq=False)
 class LowRank:
@@ -87,7 +84,7 @@ def make_low_rank(
     draw = rng.random if factors == "uniform" else rng.standard_normal
     truth: Array = draw((m, rank)) @ draw((rank, n))
     hidden = masks.random((m, n), missing, rng=rng)
-    sd = TINY_NOISE * float(np.mean(np.abs(truth))) if noise == "tiny" else noise
+    sd = 0.01 * float(np.mean(np.abs(truth))) if noise == "tiny" else noise
     X = np.where(hidden, np.nan, truth)
     observed = np.flatnonzero(~hidden)
     noisy = rng.permutation(observed)[: round(noisy_fraction * len(observed))]

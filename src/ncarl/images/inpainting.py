@@ -298,20 +298,17 @@ class ChannelTransform:
     def transform(self, picture: MaskedImage) -> Array:
         """Transformed pixels, 0 at missing ones; float32, (channels, height, width)."""
         scaled = np.zeros(picture.pixels.shape, dtype=np.float32)
-        for k, (channel, missing) in enumerate(
-            zip(picture.pixels, picture.missing_mask, strict=True)
-        ):
+        channels = zip(picture.pixels, picture.missing_mask, self.mean, strict=True)
+        for k, (channel, missing, mean) in enumerate(channels):
             # In place, and one channel at a time: photographs can be large.
-            observed = channel[~missing] / self.peak - self.mean[k]
-            scaled[k, ~missing] = observed / self.scale
+            scaled[k, ~missing] = (channel[~missing] / self.peak - mean) / self.scale
         return np.tensordot(self.rotation.T.astype(np.float32), scaled, axes=1)
 
     def inverse_transform(self, values: Array, missing_mask: Array) -> list[Array]:
         """Values of the missing pixels of each channel, in the units of the image."""
         result = []
-        for weights, missing, mean in zip(
-            self.rotation, missing_mask, self.mean, strict=True
-        ):
+        channels = zip(self.rotation, missing_mask, self.mean, strict=True)
+        for weights, missing, mean in channels:
             channel = sum(
                 w * plane[missing].astype(np.float64)
                 for w, plane in zip(weights, values, strict=True)

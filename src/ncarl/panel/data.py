@@ -20,20 +20,12 @@ import numpy as np
 
 from ncarl.core.types import Array
 from ncarl.datasets.others import YearlyPanel
-from ncarl.io.base import (
-    conversion_hint,
-    dense_values,
-    is_frame,
-    is_polars,
-    library_of,
-)
+from ncarl.io.base import conversion_hint, dense_values, is_frame, is_polars, library_of
 from ncarl.text import join_names, quote
 from ncarl.validation import check_choice
 
 #: Minimum number of values that a treated unit needs from before its treatment.
 MIN_PRE_TREATMENT = 2
-#: Maximum number of suggestions for a misspelled label, and their minimum similarity.
-MAX_SUGGESTIONS, MIN_SIMILARITY = 3, 0.5
 NUMBER_PATTERN = re.compile(r"\d+")
 #: Of several numbers in a label, the first must be a year: "2020-09", not "9/2020".
 YEAR_FIRST_PATTERN = re.compile(r"\d{4}(?!\d)")
@@ -83,7 +75,6 @@ class Panel:
     units_as_columns: bool = field(init=False, repr=False, default=False)
 
     def __post_init__(self) -> None:
-        """Check values and labels; sort the times."""
         values = np.array(table_values(self.values, "a panel"), dtype=np.float64)
         if np.isinf(values).any():
             raise ValueError("values must be finite, or NaN where missing")
@@ -552,7 +543,7 @@ def _unknown_unit_message(panel: Panel, unit: Any) -> str:
             f"the {side} of a wide table, or swap unit and time of a long one"
         )
     texts = [str(name) for name in panel.units]
-    near = difflib.get_close_matches(str(unit), texts, MAX_SUGGESTIONS, MIN_SIMILARITY)
+    near = difflib.get_close_matches(str(unit), texts, cutoff=0.5)
     if near:
         suggestions = [panel.units[texts.index(name)] for name in near]
         return f"{begin}; did you mean {join_names(suggestions, form=_format_label)}"

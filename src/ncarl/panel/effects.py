@@ -27,8 +27,6 @@ from ncarl.validation import check_choice, check_fraction, check_integer
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Maximum number of units that a summary lists.
-MAX_NAMES = 5
 #: Maximum number of labels along the axis of time.
 MAX_TICK_LABELS = 10
 BAND_COLOR, PLACEBO_COLOR = "#c6dbef", "#c4c4c4"
@@ -202,7 +200,6 @@ class Counterfactual:
     seed: int
 
     def __post_init__(self) -> None:
-        """Compute effects and intervals."""
         values, treated, completed = self.panel.values, self.treated, self.completed
         rows = self._rows = np.flatnonzero(treated.any(axis=1))
         self.units = tuple(self.panel.units[k] for k in rows)
@@ -322,7 +319,7 @@ class Counterfactual:
         if not self.is_calibrated:
             interval = "no interval: too few control units"
         lines = [
-            f"{join_names(self.units, MAX_NAMES)}: {int(self.treated.sum())} treated "
+            f"{join_names(self.units, 5)}: {int(self.treated.sum())} treated "
             f"entries, {controls} controls",
             f"average effect {mean.effect:.4g}, {interval}",
             f"error before treatment {self.error_before:.4g}",
@@ -356,7 +353,6 @@ class Counterfactual:
         return _placebo_figure(self, self._resolve_unit(unit))
 
     def _resolve_unit(self, unit: Any) -> Any:
-        """A treated unit; the first by default."""
         name = self.units[0] if unit is None else unit
         if name not in self.units:
             raise ValueError(
@@ -410,10 +406,8 @@ def _placebo_figure(result: Counterfactual, unit: Any) -> Figure:
             axes.plot(times, errors, color=PLACEBO_COLOR, lw=0.9, label=label)
             label = "_"  # one entry in the legend
     treated = result.treated[row]
-    places, effect = np.arange(len(treated)), result.effect[row]
-    effect = np.where(treated, effect, np.nan)
-    name = style.format_label(unit)
-    axes.plot(places, effect, color=style.BLUE, lw=2.2, label=name)
+    effect = np.where(treated, result.effect[row], np.nan)
+    axes.plot(effect, color=style.BLUE, lw=2.2, label=style.format_label(unit))
     axes.axhline(0.0, color=style.GRAY, lw=1)
     axes.set_ylabel("observed minus expected")
     if len(result.units) == 1:

@@ -324,9 +324,9 @@ class SensorLog:
     ) -> Any:
         """The input with ``values`` at ``(t, j)``; others kept, or a given value."""
         keep, X = observed_value is None, self.source
-        table = self.values.copy()
-        if not keep:
-            table[:] = observed_value
+        table = (
+            self.values.copy() if keep else np.full_like(self.values, observed_value)
+        )
         table[t, j] = values
         inner, rows = _drop_column(X, self.time_column), table[self.step_index]
         filled = restore_container(inner, rows, keep_observed=keep, as_array=False)
@@ -404,7 +404,6 @@ def _read_timestamps(X: Any, time: str | None) -> tuple[Array | None, str | None
 
 
 def _check_index_not_dates(index: Any) -> None:
-    """Raise if the index of a pandas frame holds dates that are not timestamps."""
     rest = (
         "first, or drop it with log.reset_index(drop=True) so that rows count as steps"
     )
@@ -424,7 +423,6 @@ def _check_index_not_dates(index: Any) -> None:
 
 
 def _only_time_column(X: Any) -> str | None:
-    """The column of timestamps, if there is just one."""
     if is_polars(X):
         kinds = {name: str(kind).startswith("Date") for name, kind in X.schema.items()}
     else:

@@ -45,7 +45,6 @@ def krige(values, weights, basis, t, j, steps, sensors):
 
 @nb.njit(nogil=True, cache=True)
 def _covariance(weights, basis, i, j, lag):
-    """Covariance of two sensors at a lag."""
     total = 0.0
     for b in range(weights.shape[2]):
         total += weights[i, j, b] * basis[lag, b]

@@ -19,11 +19,7 @@ from typing import Any
 import numpy as np
 
 from ncarl.bayes.em import EMProblem
-from ncarl.bayes.model import (
-    ConformalScores,
-    average_predictions,
-    leave_one_out_errors,
-)
+from ncarl.bayes.model import ConformalScores, average_predictions, leave_one_out_errors
 from ncarl.bayes.selection import (
     HeldOutErrors,
     blend_errors,
@@ -129,7 +125,6 @@ class PanelCompleter:
     def _select_strength(
         self, side: str, masks: list[Array]
     ) -> tuple[float, HeldOutErrors]:
-        """The best strength of a side, and its held-out errors."""
         best = PRIOR_STRENGTHS[0]
         least = self._holdout_errors(side, best, masks)
         for strength in PRIOR_STRENGTHS[1:]:

@@ -204,33 +204,28 @@ class _TorchEntries:
             return torch.tensor(array, device=values.device)
 
         self.torch, self.shape = torch, observed.shape
-        self.rows, self.indices = send(observed.rows), send(observed.indices).long()
-        self.indptr = send(observed.indptr)
         transposed = observed.with_values(np.arange(observed.n_observed)).transpose()
-        self.transpose_order = send(transposed.values)
-        self.transposed_indptr = send(transposed.indptr)
-        self.transposed_indices = send(transposed.indices).long()
+        self.rows, self.transpose_order = send(observed.rows), send(transposed.values)
+        self.pattern, self.transposed_pattern = (
+            (send(o.indptr), send(o.indices).long()) for o in (observed, transposed)
+        )
 
     def sampled_product(self, A: Any, B: Any) -> Any:
         Bt, size = B.T.contiguous(), CHUNK_SIZE // max(1, A.shape[1]) + 1
-        parts = zip(self.rows.split(size), self.indices.split(size), strict=True)
+        parts = zip(self.rows.split(size), self.pattern[1].split(size), strict=True)
         return self.torch.cat([(A[i] * Bt[j]).sum(1) for i, j in parts])
 
     def matrix(self, values: Any) -> Any:
-        return self._csr(self.indptr, self.indices, values, self.shape)
+        return self._csr(self.pattern, values, self.shape)
 
     def transposed_matrix(self, values: Any) -> Any:
-        return self._csr(
-            self.transposed_indptr,
-            self.transposed_indices,
-            values[self.transpose_order],
-            self.shape[::-1],
-        )
+        values = values[self.transpose_order]
+        return self._csr(self.transposed_pattern, values, self.shape[::-1])
 
-    def _csr(self, indptr: Any, indices: Any, values: Any, shape: Any) -> Any:
+    def _csr(self, pattern: Any, values: Any, shape: Any) -> Any:
         with warnings.catch_warnings():  # torch calls its CSR tensors a prototype
             warnings.simplefilter("ignore", UserWarning)
-            return self.torch.sparse_csr_tensor(indptr, indices, values, size=shape)
+            return self.torch.sparse_csr_tensor(*pattern, values, size=shape)
 
 
 @dataclass(frozen=True)

@@ -218,8 +218,7 @@ class GroupSparseADMM(_FactoredSolver):
         s = s[s > ZERO_TOL * s[0]]
         if len(s) == 0:
             return 1.0
-        half = self.regularizer.half
-        share = INITIAL_THRESHOLD_HALF if half else INITIAL_THRESHOLD
+        share = INITIAL_THRESHOLD_HALF if self.regularizer.half else INITIAL_THRESHOLD
         usual = share * float(s[0])
         threshold = min(usual, float(s[-1]))
         if self.problem.density < 1.0:
@@ -254,11 +253,8 @@ class GroupSparseADMM(_FactoredSolver):
         are needed are dropped; so it starts large and falls while the product keeps
         up. Earlier growth would freeze the iteration at a larger regularizer.
         """
-        if (
-            step <= MU_DECAY_UNTIL
-            and step % MU_DECAY_INTERVAL == 0
-            and x_change > MU_DECAY_RATIO * primal
-        ):
+        may_fall = step <= MU_DECAY_UNTIL and step % MU_DECAY_INTERVAL == 0
+        if may_fall and x_change > MU_DECAY_RATIO * primal:
             return mu / MU_DECAY
         grows = x_change < MU_GROWTH_RATIO * primal or step > MU_GROWTH_AFTER
         return MU_GROWTH * mu if grows else mu
@@ -306,10 +302,9 @@ class GroupSparsePALM(StepSolver):
         Dropped columns never return, so the factors are computed again, from the
         observed values with missing entries filled from the product.
         """
-        svd = full_svd(self.problem.fill_missing(state.A @ state.B))
-        return GroupSparsePALMState(
-            *self.regularizer.best_factors(truncate_svd(svd, self.rank))
-        )
+        X = self.problem.fill_missing(state.A @ state.B)
+        svd = truncate_svd(full_svd(X), self.rank)
+        return GroupSparsePALMState(*self.regularizer.best_factors(svd))
 
     def _step(self, state: GroupSparsePALMState, step: int) -> Iterate[Any]:
         """A proximal gradient step in each factor."""
@@ -419,10 +414,8 @@ def prune_columns(A: Array, B: Array) -> tuple[Array, Array]:
     if A.shape[1] == 0:
         return A, B
     norm = array_namespace(A).linalg.vector_norm
-    left, right = to_numpy(norm(A, axis=0)), to_numpy(norm(B.T, axis=0))
-    kept = (left**2 > PRUNE_TOL * left.max() ** 2) & (
-        right**2 > PRUNE_TOL * right.max() ** 2
-    )
+    lengths = to_numpy(norm(A, axis=0)), to_numpy(norm(B.T, axis=0))
+    kept = np.all([s**2 > PRUNE_TOL * s.max() ** 2 for s in lengths], axis=0)
     if kept.all():
         return A, B
     columns = array_namespace(A).asarray(np.flatnonzero(kept), device=A.device)

@@ -157,7 +157,6 @@ class LRFDSolver(StepSolver):
     # --- stages ----------------------------------------------------------------------
 
     def _completion_step(self, state: LRFDState, step: int) -> Iterate[Any]:
-        """A step of the nuclear norm completion."""
         schedule = ResidualBalancing(state.mu)
         solver = ADMM(self.problem, NuclearNorm(), schedule, gap_tol=self.tol)
         admm = ADMMState(state.X, state.Y, state.mu, state.rank, state.residual)

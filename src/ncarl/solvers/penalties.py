@@ -13,9 +13,6 @@ from scipy.optimize import isotonic_regression
 
 from ncarl.core.types import Array
 
-#: Upper bound on the Newton steps of `prox_power`.
-MAX_NEWTON_STEPS = 60
-
 
 class SpectralPenalty(Protocol):
     """A penalty on singular values, which are sorted from the largest."""
@@ -35,36 +32,6 @@ class SpectralPenalty(Protocol):
 
     def strength(self, threshold: float) -> float:
         """The ``tau`` with this threshold for the values that are penalized."""
-
-
-@dataclass(frozen=True)
-class NuclearNorm:
-    """Nuclear norm: the sum of the singular values.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> NuclearNorm().prox(np.array([3.0, 1.0]), 2.0)
-    array([1., 0.])
-    """
-
-    degree: float = 1.0
-
-    def value(self, s: Array) -> float:
-        """Sum of the values."""
-        return float(s.sum())
-
-    def prox(self, s: Array, tau: float) -> Array:
-        """Soft thresholding at ``tau``."""
-        return soft_threshold(s, tau)
-
-    def threshold(self, tau: float) -> float:
-        """``tau`` itself."""
-        return tau
-
-    def strength(self, threshold: float) -> float:
-        """``threshold`` itself."""
-        return threshold
 
 
 @dataclass(frozen=True)
@@ -100,6 +67,20 @@ class SchattenNorm:
     def strength(self, threshold: float) -> float:
         """Inverse of the threshold, which is a power of ``tau``."""
         return float((threshold / power_threshold(self.p, 1.0)) ** (2.0 - self.p))
+
+
+@dataclass(frozen=True)
+class NuclearNorm(SchattenNorm):
+    """Nuclear norm: the sum of the singular values.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> NuclearNorm().prox(np.array([3.0, 1.0]), 2.0)
+    array([1., 0.])
+    """
+
+    p: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -231,7 +212,7 @@ def prox_power(t: Array, p: float, tau: float) -> Array:
     out = np.zeros_like(t)
     above = t > power_threshold(p, tau)
     x = full = t[above]
-    for _ in range(MAX_NEWTON_STEPS):
+    for _ in range(60):  # usually a few steps are enough
         if len(x) == 0:
             break
         pull = tau * p * x ** (p - 1.0)

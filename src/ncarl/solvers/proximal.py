@@ -66,9 +66,8 @@ class ProximalGradient(StepSolver):
 
     def warm_start(self, state: ProximalGradientState) -> ProximalGradientState:
         """Start from the matrix found with another strength."""
-        return ProximalGradientState(
-            state.X, state.X, 1.0, self.lam, math.inf, state.rank
-        )
+        X = state.X
+        return ProximalGradientState(X, X, 1.0, self.lam, math.inf, state.rank)
 
     def _step(self, state: ProximalGradientState, step: int) -> Iterate[Any]:
         """One step, repeated without momentum if the objective rose."""
@@ -123,9 +122,8 @@ def penalized_duality_gap(
     """
     R = problem.fill_missing(X) - X
     scaled = R * min(1.0, ratio(lam, spectral_norm(R)))
-    dual = (
-        problem.observed_norm**2 / 2.0 - frobenius_norm(problem.M - scaled) ** 2 / 2.0
-    )
+    distance = frobenius_norm(problem.M - scaled)
+    dual = problem.observed_norm**2 / 2.0 - distance**2 / 2.0
     return max(0.0, ratio(objective - dual, objective))
 
 

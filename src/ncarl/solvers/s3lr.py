@@ -50,8 +50,6 @@ MAX_ROUND_STEPS = 300
 BETWEEN_CLUSTER_TOL, ROUND_CHANGE_TOL = 1.5e-3, 1e-2
 #: Maximum number of clusters that the eigengap may select.
 MAX_CLUSTERS = 10
-#: Number of k-means initializations.
-N_INIT = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,9 +187,7 @@ class S3LRSolver(StepSolver):
     def _objective(self, state: S3LRState, C: Array, E: Array, s: Any) -> float:
         xp = array_namespace(C)
         sizes = xp.abs(C)
-        between = xp.where(
-            between_cluster_mask(state.labels), sizes, xp.zeros_like(sizes)
-        )
+        between = sizes * between_cluster_mask(state.labels)
         if self.norm == "l1":
             error = float(xp.sum(xp.abs(E)))
         elif self.norm == "l21":
@@ -207,8 +203,7 @@ class S3LRSolver(StepSolver):
         """Assign new clusters and start a round; whether no further round is needed."""
         new = replace(self._assign_clusters(state), round_start=step)
         xp = array_namespace(state.C)
-        zeros = xp.zeros_like(state.C)
-        between = xp.where(between_cluster_mask(new.labels), state.C, zeros)
+        between = state.C * between_cluster_mask(new.labels)
         fraction = ratio(frobenius_norm(between), frobenius_norm(state.C))
         same_labels = not bool(xp.any(new.labels != state.labels))
         done = fraction < BETWEEN_CLUSTER_TOL or (
@@ -229,7 +224,6 @@ class S3LRSolver(StepSolver):
         return new, False
 
     def _assign_clusters(self, state: S3LRState) -> S3LRState:
-        """Cluster the columns by the coefficients of a state."""
         labels, k = spectral_clustering(
             self._to_numpy(state.C), state.n_clusters, self.seed
         )
@@ -263,8 +257,7 @@ def shrink_by_cluster(W: Array, labels: Any, tau: float) -> tuple[Array, Any]:
 
     def take(A: Array, columns: Any) -> Array:
         index = xp.asarray(columns, device=getattr(W, "device", None))
-        taken: Array = xp.take(A, index, axis=1)
-        return taken
+        return xp.take(A, index, axis=1)
 
     shrunk = [shrink_singular_values(take(W, own), tau) for own in clusters]
     joined = xp.concat([part for part, _ in shrunk], axis=1)
@@ -303,7 +296,7 @@ def spectral_clustering(C: Any, n_clusters: int, seed: int) -> tuple[Any, int]:
     with warnings.catch_warnings():
         # With fewer distinct columns than clusters some clusters stay empty.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        labels = KMeans(k, n_init=N_INIT, random_state=seed).fit(points).labels_
+        labels = KMeans(k, n_init=20, random_state=seed).fit(points).labels_
     # Clusters are numbered in the order of their first columns.
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[inverse].astype(np.int64), k

@@ -98,9 +98,8 @@ class SoftImputeALS(StepSolver):
         """Random orthonormal columns that are orthogonal to a basis."""
         rng = np.random.default_rng((self.seed, axis, basis.shape[1]))
         random = rng.standard_normal((self.problem.shape[axis], count))
-        fresh = self.problem.compute_device.from_numpy(
-            random * self.problem.nonempty_masks[axis][:, None]
-        )
+        random *= self.problem.nonempty_masks[axis][:, None]
+        fresh = self.problem.compute_device.from_numpy(random)
         for _ in range(2):  # Gram-Schmidt twice is orthogonal to machine precision
             fresh = fresh - basis @ (basis.T @ fresh)
             fresh = array_namespace(fresh).linalg.qr(fresh)[0]
@@ -148,20 +147,18 @@ class SoftImputeALS(StepSolver):
     def finalize(self, last: Iterate[Any]) -> SolverResult:
         """Balanced factors of the directions above the strength."""
         state: SoftImputeState = last.state
-        lam = state.lam
-        filled = (
-            self.problem.sparse_matmul(state.residuals, state.Vt.T) + state.U * state.s
-        )
+        problem, lam = self.problem, state.lam
+        filled = problem.sparse_matmul(state.residuals, state.Vt.T) + state.U * state.s
         svd = full_svd(filled)
         s = soft_threshold(svd.s, lam)
         # From this strength on the solution is 0, whether or not the run converged.
-        s = s[s > 0.0] if lam < self.problem.spectral_norm else s[:0]
+        s = s[s > 0.0] if lam < problem.spectral_norm else s[:0]
         r, root = len(s), np.sqrt(s)
         A = self._to_numpy(svd.U)[:, :r] * root
         B = root[:, None] * (self._to_numpy(svd.Vt)[:r] @ self._to_numpy(state.Vt))
-        send = self.problem.compute_device.from_numpy
-        norm = frobenius_norm(self.problem.residuals(send(A), send(B)))
-        return SolverResult(None, (A, B), ratio(norm, self.problem.observed_norm), r)
+        send = problem.compute_device.from_numpy
+        norm = frobenius_norm(problem.residuals(send(A), send(B)))
+        return SolverResult(None, (A, B), ratio(norm, problem.observed_norm), r)
 
 
 def factored_distance(old: SoftImputeState, new: SoftImputeState) -> float:

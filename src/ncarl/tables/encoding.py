@@ -26,8 +26,6 @@ from ncarl.text import MAX_LISTED, join_names
 MIN_SKEWNESS = 0.5
 #: With fewer values, or fewer distinct ones, skewness is not distinguished from chance.
 MIN_VALUES, MIN_LEVELS = 20, 5
-#: Range of the exponent of the Yeo-Johnson transform.
-MIN_EXPONENT, MAX_EXPONENT = -4.0, 6.0
 #: Number of values from which the exponent is estimated.
 MAX_FIT_VALUES = 2_000
 #: Gauss-Hermite quadrature for means over a normal distribution.
@@ -125,9 +123,8 @@ def fit_columns(
             UserWarning,
             stacklevel=3,
         )
-    used = [data if column.encoder is not None else None
-            for data, column in zip(data_columns, columns, strict=True)]  # fmt: skip
-    return columns, used
+    pairs = zip(data_columns, columns, strict=True)
+    return columns, [data if column.encoder else None for data, column in pairs]
 
 
 def _check_supported_kinds(data_columns: list[ColumnData]) -> None:
@@ -350,7 +347,7 @@ def fit_yeo_johnson(values: Array) -> float:
 
     result = minimize_scalar(
         negative_log_likelihood,
-        bounds=(MIN_EXPONENT, MAX_EXPONENT),
+        bounds=(-4.0, 6.0),
         method="bounded",
         options={"xatol": 1e-3},
     )

@@ -218,9 +218,8 @@ def read_column_as(table: TableAdapter, j: int, kind: str) -> ColumnData:
     """Column ``j`` as the kind that it had in fit; an error if its values are not."""
     data = table.read_column(j, as_labels=kind == "category")
     if data.missing.all():
-        m, empty = len(data.missing), None if kind == "category" else np.nan
-        dtype = object if kind == "category" else np.float64
-        return replace(data, kind=kind, values=np.full(m, empty, dtype=dtype))
+        empty = None if kind == "category" else np.nan
+        return replace(data, kind=kind, values=np.full(len(data.missing), empty))
     check_finite(data)
     fits = data.kind == kind
     if data.kind in NUMERIC_KINDS and kind == "boolean":
@@ -495,7 +494,6 @@ def _pandas_label_dtype(
 
 
 def _matching_float_dtype(dtype: Any) -> Any:
-    """Float type that corresponds to an integer type."""
     import pandas as pd
 
     text = str(dtype)

@@ -241,8 +241,7 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def _check_parameters(self) -> None:
         for name in ("add_indicator", "clip", "keep_empty_features"):
             check_flag(name, getattr(self, name))
-        choices = ("auto", None, "power")
-        check_choice("transform_skewed", self.transform_skewed, choices)
+        check_choice("transform_skewed", self.transform_skewed, ("auto", None, "power"))
         check_choice("rounding", self.rounding, ("integers", "whole", None))
         check_integer("max_categories", self.max_categories, low=1)
         check_integer("max_iter", self.max_iter, low=1)

@@ -92,7 +92,7 @@ class SparseLowRankInverse:
     error: float  # bound on the norm of the error of T, relative to 1 / base
 
     def __matmul__(self, V: Array) -> Array:
-        product: Array = self.T @ V
+        product = self.T @ V
         if self.E.shape[1]:
             product += self.E @ (self.E.T @ V)
         return product

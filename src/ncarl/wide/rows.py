@@ -66,13 +66,13 @@ class WideKernel:
 
     def preconditioner_diagonal(self) -> Array:
         """Diagonal of ``T``, with a positive value for hubs, whose entry is 0."""
-        diagonal: Array = self.T.diagonal()
+        diagonal = self.T.diagonal()
         mean = diagonal.mean() or 1.0
         return np.where(diagonal > 0.0, diagonal, 0.1 * mean).astype(self.F.dtype)
 
     def submatrix(self, rows: Array, columns: Array) -> Array:
         """``K[rows][:, columns]`` as a dense array."""
-        dense: Array = self.T[rows][:, columns].toarray()
+        dense = self.T[rows][:, columns].toarray()
         dense += self.F[rows] @ self.F[columns].T
         return dense
 
@@ -126,20 +126,11 @@ class WideKernel:
 
 
 def row_duals(
-    block: Block,
-    *,
-    kernel: WideKernel,
-    backend: str = "auto",
-    force_cg: bool | None = None,
+    block: Block, *, kernel: WideKernel, backend: str = "auto"
 ) -> tuple[Array, float]:
-    """Duals ``y`` aligned with ``block.values``, and the jitter that was needed.
-
-    ``force_cg`` overrides the choice of `use_conjugate_gradients` for all rows.
-    """
+    """Duals ``y`` aligned with ``block.values``, and the jitter that was needed."""
     sizes = np.diff(block.indptr)[block.groups[:-1]]
     chosen = use_conjugate_gradients(sizes, kernel.F.shape[1])
-    if force_cg is not None:
-        chosen = np.full(len(sizes), force_cg)
     compiled = numba_backend(backend)
     if compiled is not None:
         duals: tuple[Array, float] = compiled.solve_rows(block, kernel, chosen)
@@ -208,8 +199,7 @@ def use_conjugate_gradients(r: Array, p: int) -> Array:
     direct = r**2 * p + r**3 / 3
     # Gathered products run at a third of the speed of a factorization.
     iterated = r * p**2 + p**3 / 3 + CG_TYPICAL_ITERATIONS * (4 * r * p + 40 * r)
-    faster: Array = 3.0 * iterated < direct
-    return faster
+    return 3.0 * iterated < direct
 
 
 def numba_backend(backend: str) -> Any:
@@ -260,7 +250,7 @@ def row_variances(
 def rows_from_duals(block: Block, kernel: WideKernel) -> Array:
     """Completed rows ``Y K`` of a block of duals."""
     Y = duals_to_csr(block, block.values)
-    X: Array = (Y @ kernel.T).toarray()
+    X = (Y @ kernel.T).toarray()
     X += (Y @ kernel.F) @ kernel.F.T
     return X
 
@@ -305,13 +295,10 @@ class GramOperator:
 def apply_dual_gram(block: Block, *, V: Array, backend: str = "auto") -> Array:
     """``Y^T Y V`` of one block of duals."""
     compiled = numba_backend(backend)
-    product: Array
-    if compiled is None:
-        Y = duals_to_csr(block, block.values)
-        product = Y.T @ (Y @ V)
-    else:
-        product = compiled.apply_dual_gram(block, V)
-    return product
+    if compiled is not None:
+        return compiled.apply_dual_gram(block, V)
+    Y = duals_to_csr(block, block.values)
+    return Y.T @ (Y @ V)
 
 
 def dense_gram(block: Block, *, kernel: WideKernel, backend: str = "auto") -> Array:

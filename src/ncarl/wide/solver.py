@@ -241,7 +241,6 @@ def wide_iterates(
 def _similarity(
     gram: WideGram, previous: Any, config: WideIterationConfig, engine: Engine
 ) -> Any:
-    """Similarity of this step, given that of the previous one."""
     graph, k = config.graph, config.n_neighbors
     if graph is None or k == 0:
         return None

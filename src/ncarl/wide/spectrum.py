@@ -93,9 +93,9 @@ def summarize_gram(
 
     ``start`` holds the eigenvectors of the previous step, if there was one.
     """
-    n = len(diagonal)
-    rounds = WARM_ROUNDS if start is not None else COLD_ROUNDS
+    rounds = WARM_ROUNDS
     if start is None:
+        rounds, n = COLD_ROUNDS, len(diagonal)
         shape = (n, subspace_size(rank, n))
         start = np.random.default_rng(0).standard_normal(shape).astype(dtype)
     values, V = chebyshev_subspace_iteration(G, start, rank, rounds)
@@ -107,8 +107,7 @@ def summarize_gram(
 
 def subspace_size(rank: int, n: int) -> int:
     """Number of vectors to iterate with: the rank and a margin, at most ``n``."""
-    wanted = rank + max(8, rank // 8)
-    return wanted if wanted < n else n
+    return min(n, rank + max(8, rank // 8))
 
 
 def chebyshev_subspace_iteration(
