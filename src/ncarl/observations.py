@@ -112,8 +112,7 @@ class Observations:
         """Mean of the observed entries of each column; 0 without any."""
         # Divided before they are added up: the sum itself could overflow.
         parts = self.values / self.column_counts[self.indices]
-        means: Array = np.bincount(self.indices, parts, minlength=self.shape[1])
-        return means
+        return np.bincount(self.indices, parts, minlength=self.shape[1])
 
     def column_stds(self) -> Array:
         """Standard deviation of the observed entries of each column; 0 without any."""
@@ -126,8 +125,7 @@ class Observations:
         means = np.bincount(self.indices, scaled, minlength=n) / counts
         squares = (scaled - means[self.indices]) ** 2
         variances = np.bincount(self.indices, squares, minlength=n) / counts
-        stds: Array = np.sqrt(variances) * largest
-        return stds
+        return np.sqrt(variances) * largest
 
     def row_columns(self, i: int) -> Array:
         """Observed columns of row ``i``."""

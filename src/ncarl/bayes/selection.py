@@ -41,12 +41,7 @@ from ncarl.engines.base import Engine
 from ncarl.fitting.checkpoint import CheckpointFile, check_array
 from ncarl.fitting.kernel_model import KernelModel
 from ncarl.fitting.loop import History, Iterate
-from ncarl.holdout import (
-    HoldoutRows,
-    hash_split,
-    hash_split_rows,
-    missing_pattern_split,
-)
+from ncarl.holdout import hash_split, hash_split_rows, missing_pattern_split
 from ncarl.observations import Observations
 from ncarl.validation import check_integer
 
@@ -358,9 +353,8 @@ def _split_sampled_rows(
     raw: Dataset, transform: Transform, fraction: float, seed: int
 ) -> list[ValidationSplit]:
     split = hash_split(raw, fraction, seed)
-    rows: HoldoutRows = raw.total(hash_split_rows, split=split, transform=transform)
-    test_inputs = Observations.vstack(rows.kept)
-    hidden = Observations.vstack(rows.hidden)
+    rows = raw.total(hash_split_rows, split=split, transform=transform)
+    test_inputs, hidden = map(Observations.vstack, rows.sums)
     if hidden.n_observed == 0:
         return []
     train = raw.filter_entries(split).map_values(transform)

@@ -281,8 +281,7 @@ def precision_form_cost(r: Array, n: int) -> Array:
 
 def use_precision_form(r: Array, n: int) -> Array:
     """Whether the precision form is cheaper for ``r`` of ``n`` entries observed."""
-    cheaper: Array = precision_form_cost(r, n) < covariance_form_cost(r)
-    return cheaper
+    return precision_form_cost(r, n) < covariance_form_cost(r)
 
 
 def group_sizes(block: Block, has_precision: bool) -> tuple[Array, Array, Array]:
@@ -317,8 +316,7 @@ def duals_to_csr(block: Block, Y: Array) -> Any:
 
 def dense_duals(block: Block, Y: Array) -> Array:
     """Duals as a dense array of shape (rows, n)."""
-    dense: Array = duals_to_csr(block, Y).toarray()
-    return dense
+    return duals_to_csr(block, Y).toarray()
 
 
 def use_scatter(block: Block) -> bool:

@@ -357,10 +357,9 @@ class BayesianNCARL(KernelEstimator):
         m, n = observed.shape
         check_dense_size((count * m, n), MAX_DENSE_GB)
         rng = np.random.default_rng(seed)
-        draws: Array = self.model_.sample_posterior(
+        return self.model_.sample_posterior(
             observed, count, rng, self._resolve_engine()
         )
-        return draws
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
         """Names of the columns of the result of ``transform``, indicators last.

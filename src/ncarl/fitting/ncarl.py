@@ -279,8 +279,7 @@ class KernelProblem:
     @cached_property
     def initial_gram(self) -> Array:
         """Gram matrix of the zero-filled residuals."""
-        gram: Array = self.engine.total(observed_gram, self.blocks)
-        return gram
+        return self.engine.total(observed_gram, self.blocks)
 
     def effective_n_neighbors(self, settings: Settings) -> int:
         """Neighbors that the graph can have at most; 0 for no graph."""
@@ -428,7 +427,7 @@ class KernelProblem:
             return S
         return embed_sparse(S, self.kept_columns, n, 1.0)
 
-    def _expand_kernel(self, kernel: Kernel) -> Kernel:
+    def _expand_kernel(self, kernel: Any) -> Any:
         """The kernel of all columns; empty ones get the mean variance of the others."""
         n = self.shape[1]
         if len(self.kept_columns) == n:

@@ -33,11 +33,10 @@ from ncarl.io.base import (
     Sink,
     SinkSpec,
     check_unpacked_size,
-    name_broken_file,
     observations_from_dense,
     resolve_rows_per_chunk,
 )
-from ncarl.io.files import atomic_write
+from ncarl.io.files import atomic_write, name_broken_file
 from ncarl.io.tables import (
     ColumnTable,
     ReadOptions,
