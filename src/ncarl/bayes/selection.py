@@ -655,9 +655,8 @@ class HeldOutErrors:
         """Entries of the transposed split in the order of ``split``."""
         positions = np.arange(split.hidden.n_observed)
         transposed = split.hidden.with_values(positions).transpose().values
-        inverse = np.empty_like(transposed)
-        inverse[transposed] = positions
-        return HeldOutErrors(self.errors[inverse], self.deviations[inverse])
+        order = np.argsort(transposed)
+        return HeldOutErrors(self.errors[order], self.deviations[order])
 
 
 @dataclass(frozen=True)
@@ -705,11 +704,9 @@ def fit_blend(
     rows = np.concatenate([split.hidden.rows for split in splits])
     columns = np.concatenate([split.hidden.indices for split in splits])
     single = errors_by_side["columns" if "columns" in errors_by_side else "rows"]
-    whole = (
-        blend_errors(errors_by_side, weight)
-        if len(errors_by_side) > 1 and weight < 1.0
-        else single
-    )
+    whole = single
+    if len(errors_by_side) > 1 and weight < 1.0:
+        whole = blend_errors(errors_by_side, weight)
     correction = select_neighbor_correction(
         whole.errors, single.neighbor_errors, (rows, columns)
     )
@@ -790,8 +787,7 @@ class Stages:
     def __init__(self, file: CheckpointFile | None) -> None:
         self.file = file
         self.results: dict[str, ArrayDict] = {}  # by stage
-        kept = None if file is None else file.load()
-        if file is not None and kept is not None:
+        if file is not None and (kept := file.load()) is not None:
             with file.corrupt_on_error():
                 for name, array in kept[1].items():
                     stage, _, part = name.rpartition(":")

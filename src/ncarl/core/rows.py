@@ -178,10 +178,9 @@ def complete_rows(
     if hasattr(module, "allocate_rows"):
         X = module.allocate_rows(block)
         Y, jitter = module.solve_rows(block, kernel, X, checked=checked)
-        return X, Y, jitter
-    completed: tuple[Array, Array, float]
-    completed = module.complete_rows(block, kernel, checked=checked)
-    return completed
+    else:
+        X, Y, jitter = module.complete_rows(block, kernel, checked=checked)
+    return X, Y, jitter
 
 
 def row_duals(

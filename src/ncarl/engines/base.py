@@ -131,11 +131,9 @@ class HostDevice:
         BLAS threads keep spinning for a while after each call and slow the row work
         down; for small n they cost more than they gain.
         """
-        if n >= BLAS_THREADS_MIN_COLUMNS and self.n_jobs is None:
-            return nullcontext()
-        return limit_blas_threads(
-            1 if n < BLAS_THREADS_MIN_COLUMNS else self.n_jobs or 1
-        )
+        if n < BLAS_THREADS_MIN_COLUMNS:
+            return limit_blas_threads(1)
+        return limit_blas_threads(self.n_jobs) if self.n_jobs else nullcontext()
 
     def check_memory(self, n: int, itemsize: int) -> None:
         """Raise if not even the smallest memory need of a fit fits into the machine.

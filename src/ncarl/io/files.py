@@ -288,7 +288,6 @@ def _digest(stream: IO[bytes]) -> bytes:
 
 
 def _verify_checksum(path: str | os.PathLike[str], stream: IO[bytes]) -> None:
-    """Raise unless a file is an archive, byte for byte as it was written."""
     start = stream.read(len(MAGIC) + DIGEST_SIZE)
     if not start:
         reason = f"is empty, not a file written by ncarl; {DAMAGED_FILE_HINT}"
