@@ -614,9 +614,8 @@ class HeldOutPredictor:
     def __init__(self, problem: EMProblem, split: ValidationSplit) -> None:
         self.problem, self.hidden = problem, split.hidden
         self.test_inputs = cast_values(split.test_inputs, problem.config.dtype)
-        hidden = split.hidden
-        distinct, position = np.unique(hidden.rows, return_inverse=True)
-        self.columns = hidden.indices.astype(np.int64)
+        distinct, position = np.unique(self.hidden.rows, return_inverse=True)
+        self.columns = self.hidden.indices.astype(np.int64)
         # Entries of a matrix are in the order of its rows.
         self.bounds = np.searchsorted(position, np.arange(len(distinct) + 1))
         self.blocks = problem.engine.place(self.test_inputs.take_rows(distinct))

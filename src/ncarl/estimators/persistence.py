@@ -88,7 +88,6 @@ RULES = {k: dict(x.split("=", 1) for x in v if "=" in x) for k, *v in _LINES}
 MODEL_CLASSES = {name: first for name, first, *_ in _LINES if "=" not in first}
 RULE = re.compile(r"([\w|]+)(\.T)?(?:\[([\w,]+)\])?(>=0|>0)?(\?)?")
 TRANSPOSED = {"m": "n", "n": "m"}
-HEADER_KEYS = {"version", "kind", "class", "params", "fitted"}
 #: Attributes that some fits do not have.
 OPTIONAL = {"feature_names_in_", "gap_", "lam_", "path_"}
 #: Types of the kinds of values; other kinds are types.
@@ -179,7 +178,7 @@ def estimator_from_state(header: dict[str, Any], arrays: dict[str, Array]) -> An
     """
     import ncarl  # which imports this module
 
-    check_keys("the header", header, HEADER_KEYS)
+    check_keys("the header", header, {"version", "kind", "class", "params", "fitted"})
     estimator_class, left = getattr(ncarl, header["class"]), dict(arrays)
     params, fitted = (
         {name: _unpack(part, left) for name, part in header[section].items()}

@@ -350,21 +350,22 @@ class KernelProblem:
             state = self.engine.compute_device.from_numpy(state)
             return kernel_iterates(self.engine, self.blocks, config, first, state, step)
 
+        return self._drive(start, settings, checkpoint, observers)
+
+    def _drive(
+        self, start: Any, settings: Settings, checkpoint: CheckpointFile | None,
+        observers: Sequence[Observer],
+    ) -> FitResult[KernelState]:  # fmt: skip
         return drive(
             start,
+            max_iter=settings.max_iter,
+            tol=settings.tol,
             observers=observers,
+            scale=min(self.unit * self.unit, 1e300),
             checkpoint=checkpoint,
-            **self._drive_options(settings),
+            pack=self._pack,
+            unpack=self._unpack,
         )
-
-    def _drive_options(self, settings: Settings) -> dict[str, Any]:
-        return {
-            "max_iter": settings.max_iter,
-            "tol": settings.tol,
-            "scale": min(self.unit * self.unit, 1e300),
-            "pack": self._pack,
-            "unpack": self._unpack,
-        }
 
     def _pack(self, state: KernelState) -> CheckpointContents:
         kernel, fetch = state.kernel, self.engine.compute_device.to_numpy

@@ -31,7 +31,7 @@ from ncarl.fitting.checkpoint import (
     csr_from_arrays,
     csr_to_arrays,
 )
-from ncarl.fitting.loop import FitResult, Iterate, Observer, drive
+from ncarl.fitting.loop import FitResult, Iterate, Observer
 from ncarl.fitting.ncarl import KernelProblem, KernelState, Settings
 from ncarl.validation import check_integer, check_number
 from ncarl.wide.kernel import ColumnGraph, wide_kernel
@@ -108,12 +108,7 @@ class WideKernelProblem(KernelProblem):
                 self.engine, self.blocks, config, gram, similarity, last.step
             )
 
-        return drive(
-            start,
-            observers=observers,
-            checkpoint=checkpoint,
-            **self._drive_options(settings),
-        )
+        return self._drive(start, settings, checkpoint, observers)
 
     def _pack(self, state: KernelState) -> CheckpointContents:
         kernel, gram = state.kernel, state.gram
