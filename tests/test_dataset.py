@@ -222,7 +222,7 @@ class TestHashSplit:
         found = whole.total(
             hash_split_rows, split=hiding, transform=lambda chunk: chunk
         )
-        (kept,), (hidden,) = found.kept, found.hidden
+        (kept,), (hidden,) = found.sums
         assert kept.n_observed + hidden.n_observed == pytest.approx(800, rel=0.25)
         assert (hidden.row_counts > 0).all()
         counts = whole.total(hidden_counts, split=hiding).sums[0]

@@ -317,11 +317,8 @@ class Scaler:
     def inverse_transform(self, values: Array, columns: Any = slice(None)) -> Array:
         """Values of some columns in the units of the data."""
         center = self.centering
-        inner = (
-            values * center.column_scales[columns]
-            + (center.mean + center.column_effects)[columns]
-        )
-        return to_user_units(inner, self.unit)
+        means = (center.mean + center.column_effects)[columns]
+        return to_user_units(values * center.column_scales[columns] + means, self.unit)
 
     def inverse_transform_std(self, values: Array, columns: Any = slice(None)) -> Array:
         """Standard deviations of some columns in the units of the data."""

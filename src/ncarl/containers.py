@@ -136,10 +136,7 @@ def _validate_sparse(estimator: Any, X: Any, checks: dict[str, Any]) -> Observat
 
 def validate_array(estimator: Any, X: Any, **checks: Any) -> Any:
     """``validate_data``, with better errors: where infinity is, and what to do."""
-    checks = {
-        "dtype": (np.float64, np.float32),
-        "ensure_all_finite": "allow-nan",
-    } | checks
+    checks |= {"dtype": (np.float64, np.float32), "ensure_all_finite": "allow-nan"}
     try:
         with np.errstate(invalid="ignore"):  # it adds up all values to find infinity
             return validate_data(estimator, X, **checks)

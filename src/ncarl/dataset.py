@@ -89,9 +89,7 @@ class DataSummary:
         m, n = observed.shape
         size, squares = _scaled_squares(observed.values)
         empty = np.flatnonzero(observed.row_counts == 0)
-        fingerprint = None
-        if with_fingerprint:
-            fingerprint = Fingerprint.from_observations(observed)
+        hashed = Fingerprint.from_observations(observed) if with_fingerprint else None
         return cls(
             n_rows=m,
             n_observed=observed.n_observed,
@@ -100,7 +98,7 @@ class DataSummary:
             magnitude=size,
             sum_squares=squares,
             empty_row_parts=(empty,) if len(empty) else (),
-            fingerprint=fingerprint,
+            fingerprint=hashed,
         )
 
     def __iadd__(self, other: DataSummary) -> DataSummary:

@@ -111,8 +111,8 @@ def _choose_closer_split(
     # A row (column) gets the whole missing pattern of another, or nothing of it.
     some_rows = rng.random(observed.shape[0]) < 0.5
     some_columns = rng.random(observed.shape[1]) < 0.5
-    half: Array = by_rows & some_rows[observed.rows]
-    return half | (by_columns & some_columns[observed.indices])
+    in_rows = by_rows & some_rows[observed.rows]
+    return in_rows | (by_columns & some_columns[observed.indices])
 
 
 def _missing_pattern_distance(observed: Observations, hidden: Array) -> float:
@@ -167,8 +167,7 @@ def _count_shared_columns(
         seen = np.zeros((len(rows), min(step, observed.shape[1] - first)))
         seen[some.rows[here], some.indices[here] - first] = 1.0
         common += seen @ seen.T
-    pairs: Array = common[places[: len(rows_a)], places[len(rows_a) :]]
-    return pairs
+    return common[places[: len(rows_a)], places[len(rows_a) :]]
 
 
 def _borrow_missing_patterns(
@@ -245,24 +244,16 @@ def hidden_counts(observed: Observations, *, split: HashSplit) -> PassSums:
 
 def hash_split_rows(
     observed: Observations, *, split: HashSplit, transform: Transform
-) -> HoldoutRows:
-    """Transformed rows of a chunk in which entries are hidden."""
+) -> PassSums:
+    """Kept and hidden entries, transformed, of the rows in which entries are hidden.
+
+    Each in a tuple, as those of chunks are collected.
+    """
     mask = split.mask(observed)
     hidden = observed.drop_entries(~mask)
     rows = np.flatnonzero(hidden.row_counts)
     kept = observed.drop_entries(mask).take_rows(rows)
-    return HoldoutRows((transform(kept),), (transform(hidden.take_rows(rows)),))
-
-
-@dataclass(frozen=True)
-class HoldoutRows:
-    """Kept and hidden entries of the rows in which entries are hidden."""
-
-    kept: tuple[Observations, ...]
-    hidden: tuple[Observations, ...]
-
-    def __iadd__(self, other: HoldoutRows) -> HoldoutRows:
-        return HoldoutRows(self.kept + other.kept, self.hidden + other.hidden)
+    return PassSums(((transform(kept),), (transform(hidden.take_rows(rows)),)))
 
 
 def time_shifted_split(

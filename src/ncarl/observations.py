@@ -112,8 +112,7 @@ class Observations:
         """Mean of the observed entries of each column; 0 without any."""
         # Divided before they are added up: the sum itself could overflow.
         parts = self.values / self.column_counts[self.indices]
-        means: Array = np.bincount(self.indices, parts, minlength=self.shape[1])
-        return means
+        return np.bincount(self.indices, parts, minlength=self.shape[1])
 
     def column_stds(self) -> Array:
         """Standard deviation of the observed entries of each column; 0 without any."""
@@ -126,8 +125,7 @@ class Observations:
         means = np.bincount(self.indices, scaled, minlength=n) / counts
         squares = (scaled - means[self.indices]) ** 2
         variances = np.bincount(self.indices, squares, minlength=n) / counts
-        stds: Array = np.sqrt(variances) * largest
-        return stds
+        return np.sqrt(variances) * largest
 
     def row_columns(self, i: int) -> Array:
         """Observed columns of row ``i``."""
@@ -264,25 +262,21 @@ def from_triplets(
         data = data.astype(np.float64)
     except (TypeError, ValueError):
         raise ValueError(f"values must be numbers, got dtype {data.dtype}") from None
-    for name, array in (("rows", positions[0]), ("cols", positions[1])):
-        if array.ndim != 1 or data.ndim != 1 or len(array) != len(data):
-            raise ValueError(
-                "rows, cols and values must be one-dimensional and of one length, "
-                f"got shapes {positions[0].shape}, {positions[1].shape}, {data.shape}"
-            )
-        if len(array) and array.min() < 0:
-            raise ValueError(f"{name} must not be negative, got {array.min()}")
+    shapes = [array.shape for array in (*positions, data)]
+    if data.ndim != 1 or len(set(shapes)) > 1:
+        raise ValueError(
+            "rows, cols and values must be one-dimensional and of one length, got "
+            f"shapes {', '.join(map(str, shapes))}"
+        )
     if not np.isfinite(data).all():
         raise ValueError(
             "values must be finite; leave out the triplets of missing entries"
         )
     size = _check_shape(
-        [int(p.max()) + 1 if len(p) else 0 for p in positions]
-        if shape is None
-        else shape
+        [int(p.max(initial=-1)) + 1 for p in positions] if shape is None else shape
     )
     for name, array, bound in zip(("rows", "cols"), positions, size, strict=True):
-        if len(array) and array.max() >= bound:
+        if array.max(initial=-1) >= bound:
             raise ValueError(
                 f"{name} holds {array.max()}, which is outside shape={size}"
             )
@@ -294,7 +288,10 @@ def _as_int_array(positions: Any, name: str) -> Array:
     array = np.asarray(positions)
     if array.size and not np.issubdtype(array.dtype, np.integer):
         raise ValueError(f"{name} must be whole numbers, got dtype {array.dtype}")
-    return array.astype(np.int64)
+    array = array.astype(np.int64)
+    if array.min(initial=0) < 0:
+        raise ValueError(f"{name} must not be negative, got {array.min()}")
+    return array
 
 
 def _check_shape(shape: Any) -> tuple[int, int]:

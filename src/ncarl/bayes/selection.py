@@ -41,12 +41,7 @@ from ncarl.engines.base import Engine
 from ncarl.fitting.checkpoint import CheckpointFile, check_array
 from ncarl.fitting.kernel_model import KernelModel
 from ncarl.fitting.loop import History, Iterate
-from ncarl.holdout import (
-    HoldoutRows,
-    hash_split,
-    hash_split_rows,
-    missing_pattern_split,
-)
+from ncarl.holdout import hash_split, hash_split_rows, missing_pattern_split
 from ncarl.observations import Observations
 from ncarl.validation import check_integer
 
@@ -351,9 +346,8 @@ def _split_sampled_rows(
     raw: Dataset, transform: Transform, fraction: float, seed: int
 ) -> list[ValidationSplit]:
     split = hash_split(raw, fraction, seed)
-    rows: HoldoutRows = raw.total(hash_split_rows, split=split, transform=transform)
-    test_inputs = Observations.vstack(rows.kept)
-    hidden = Observations.vstack(rows.hidden)
+    rows = raw.total(hash_split_rows, split=split, transform=transform)
+    test_inputs, hidden = map(Observations.vstack, rows.sums)
     if hidden.n_observed == 0:
         return []
     train = raw.filter_entries(split).map_values(transform)
@@ -607,9 +601,8 @@ class HeldOutPredictor:
     def __init__(self, problem: EMProblem, split: ValidationSplit) -> None:
         self.problem, self.hidden = problem, split.hidden
         self.test_inputs = cast_values(split.test_inputs, problem.config.dtype)
-        hidden = split.hidden
-        distinct, position = np.unique(hidden.rows, return_inverse=True)
-        self.columns = hidden.indices.astype(np.int64)
+        distinct, position = np.unique(self.hidden.rows, return_inverse=True)
+        self.columns = self.hidden.indices.astype(np.int64)
         # Entries of a matrix are in the order of its rows.
         self.bounds = np.searchsorted(position, np.arange(len(distinct) + 1))
         self.blocks = problem.engine.place(self.test_inputs.take_rows(distinct))
@@ -648,9 +641,8 @@ class HeldOutErrors:
         """Entries of the transposed split in the order of ``split``."""
         positions = np.arange(split.hidden.n_observed)
         transposed = split.hidden.with_values(positions).transpose().values
-        inverse = np.empty_like(transposed)
-        inverse[transposed] = positions
-        return HeldOutErrors(self.errors[inverse], self.deviations[inverse])
+        order = np.argsort(transposed)
+        return HeldOutErrors(self.errors[order], self.deviations[order])
 
 
 @dataclass(frozen=True)
@@ -779,8 +771,7 @@ class Stages:
     def __init__(self, file: CheckpointFile | None) -> None:
         self.file = file
         self.results: dict[str, ArrayDict] = {}  # by stage
-        kept = None if file is None else file.load()
-        if file is not None and kept is not None:
+        if file is not None and (kept := file.load()) is not None:
             with file.corrupt_on_error():
                 for name, array in kept[1].items():
                     stage, _, part = name.rpartition(":")

@@ -57,7 +57,6 @@ def spd_inverse(A: Array, *, checked: bool = True) -> Array:
 
 
 def _try_spd_inverse(A: Array) -> Array | None:
-    """Inverse of ``A``, or None if its Cholesky factorization fails."""
     if is_numpy_array(A):
         factor = lapack_cholesky_or_none(A)
         if factor is None:

@@ -178,10 +178,9 @@ def complete_rows(
     if hasattr(module, "allocate_rows"):
         X = module.allocate_rows(block)
         Y, jitter = module.solve_rows(block, kernel, X, checked=checked)
-        return X, Y, jitter
-    completed: tuple[Array, Array, float]
-    completed = module.complete_rows(block, kernel, checked=checked)
-    return completed
+    else:
+        X, Y, jitter = module.complete_rows(block, kernel, checked=checked)
+    return X, Y, jitter
 
 
 def row_duals(
@@ -281,8 +280,7 @@ def precision_form_cost(r: Array, n: int) -> Array:
 
 def use_precision_form(r: Array, n: int) -> Array:
     """Whether the precision form is cheaper for ``r`` of ``n`` entries observed."""
-    cheaper: Array = precision_form_cost(r, n) < covariance_form_cost(r)
-    return cheaper
+    return precision_form_cost(r, n) < covariance_form_cost(r)
 
 
 def group_sizes(block: Block, has_precision: bool) -> tuple[Array, Array, Array]:
@@ -317,8 +315,7 @@ def duals_to_csr(block: Block, Y: Array) -> Any:
 
 def dense_duals(block: Block, Y: Array) -> Array:
     """Duals as a dense array of shape (rows, n)."""
-    dense: Array = duals_to_csr(block, Y).toarray()
-    return dense
+    return duals_to_csr(block, Y).toarray()
 
 
 def use_scatter(block: Block) -> bool:

@@ -170,8 +170,6 @@ def likelihood_sums(
 
 @dataclass
 class _LikelihoodAccumulator:
-    """Running sums over the rows."""
-
     Y: Array  # (entries,): duals
     B: Array  # (n, n): inverses of the covariance form minus outer products of duals
     C: Array | None  # (n, n): inverses of the precision form

@@ -105,8 +105,7 @@ def padded_sizes(sizes: Array) -> Array:
     while last >= 0:
         ends[opened[last] : last + 1] = last
         last = opened[last] - 1
-    padded: Array = steps[ends[which]]
-    return padded
+    return steps[ends[which]]
 
 
 def system_seconds(p: Array) -> Array:

@@ -152,7 +152,6 @@ def _lanczos_start(n: int) -> Any:
 
 
 def _keep_above(svd: SVDResult, threshold: float) -> SVDResult:
-    """Triplets with singular values above ``threshold``."""
     r = int(np.count_nonzero(svd.s > threshold))
     return SVDResult(svd.U[:, :r], svd.s[:r], svd.Vt[:r])
 

@@ -15,12 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, wait
-from contextlib import (
-    AbstractContextManager,
-    closing,
-    contextmanager,
-    nullcontext,
-)
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -60,25 +55,20 @@ class Engine(Protocol):
     @property
     def compute_device(self) -> Device:
         """Device that stores and computes the n x n arrays of a fit."""
-        ...
 
     def place(self, rows: Observations | LazyBlocks) -> Any:
         """Blocks of rows, moved to where the row work runs."""
-        ...
 
     def map(
         self, function: Callable[..., R], blocks: Any, **shared: Any
     ) -> Iterator[R]:
         """``function(block, **shared)`` for every block, in block order."""
-        ...
 
     def total(self, function: Callable[..., R], blocks: Any, **shared: Any) -> R:
         """Sum (by ``+=``) of the results of `map`, in a fixed order."""
-        ...
 
     def describe(self) -> str:
         """One-line description of the engine and why it was picked."""
-        ...
 
 
 class LocalEngine:
@@ -105,35 +95,27 @@ class Device(Protocol):
 
         A solver then reads all results of a step at once, at its end.
         """
-        ...
 
     def compute_context(self, n: int) -> AbstractContextManager[Any]:
         """Context for n x n work."""
-        ...
 
     def check_memory(self, n: int, itemsize: int) -> None:
         """Raise if a fit of n columns with numbers of ``itemsize`` bytes cannot fit."""
-        ...
 
     def from_numpy(self, array: Any) -> Any:
         """Copy a NumPy array to the device."""
-        ...
 
     def to_numpy(self, array: Any) -> Any:
         """Copy an array of the device to a NumPy array; None stays None."""
-        ...
 
     def to_scipy(self, array: Any) -> Any:
         """Copy a mostly zero array of the device to a SciPy CSR array."""
-        ...
 
     def read_back(self, *arrays: Any) -> list[Any]:
         """Copy small arrays of the device to NumPy arrays in one transfer."""
-        ...
 
     def timestamp(self) -> Any:
         """Time at this point of the work, for `seconds_between`."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -149,11 +131,9 @@ class HostDevice:
         BLAS threads keep spinning for a while after each call and slow the row work
         down; for small n they cost more than they gain.
         """
-        if n >= BLAS_THREADS_MIN_COLUMNS and self.n_jobs is None:
-            return nullcontext()
-        return limit_blas_threads(
-            1 if n < BLAS_THREADS_MIN_COLUMNS else self.n_jobs or 1
-        )
+        if n < BLAS_THREADS_MIN_COLUMNS:
+            return limit_blas_threads(1)
+        return limit_blas_threads(self.n_jobs) if self.n_jobs else nullcontext()
 
     def check_memory(self, n: int, itemsize: int) -> None:
         """Raise if not even the smallest memory need of a fit fits into the machine.
@@ -287,11 +267,9 @@ class LazyBlocks:
         """Result of a function for a transformed chunk."""
         return function(self.prepare(chunk), **shared)
 
-    @contextmanager
-    def chunks(self) -> Iterator[Iterator[Observations]]:
+    def chunks(self) -> AbstractContextManager[Iterator[Observations]]:
         """One pass over the untransformed chunks with rows, read ahead by a thread."""
-        with closing(prefetch(self.nonempty_chunks())) as chunks:
-            yield chunks
+        return closing(prefetch(self.nonempty_chunks()))
 
 
 def in_order(

@@ -379,8 +379,6 @@ def connect(cluster: Any, n_workers: int | None, timeout: float) -> ClusterLink:
 
 
 def _check_worker_versions(client: Any) -> None:
-    """Raise if a worker has no ncarl, or another version."""
-
     def version() -> str | None:  # pickled by value: workers may have no ncarl
         try:
             import ncarl
@@ -398,7 +396,6 @@ def _check_worker_versions(client: Any) -> None:
 
 
 def _start_local_cluster(kind: str, n_workers: int | None) -> tuple[Any, ...]:
-    """Client and cluster of new workers on this machine."""
     processes = kind == "processes"
     # Threads share the memory of this process. They spill by the size of their own
     # blocks and never pause because of the memory of the whole process.

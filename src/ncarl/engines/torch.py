@@ -20,12 +20,7 @@ from ncarl.core import cuda
 from ncarl.core.rows import Kernel
 from ncarl.core.rows_torch import DeviceBlock, MemoryBudget, device_timestamp
 from ncarl.core.types import Array, Block, cached_property
-from ncarl.engines.base import (
-    LazyBlocks,
-    LocalEngine,
-    first_line,
-    in_order,
-)
+from ncarl.engines.base import LazyBlocks, LocalEngine, first_line, in_order
 from ncarl.exceptions import DeviceMemoryError
 from ncarl.io import prefetch
 from ncarl.io.base import host_memory, import_optional
@@ -219,10 +214,6 @@ class TorchDevice:
         if KERNEL_ARRAYS * itemsize * n * n > total:
             raise kernel_too_large_error(n, self)
 
-    def available_for_fit(self) -> int:
-        """Bytes that a fit can use, including those that it has taken already."""
-        return max(device_memory(self.torch_device)[0], *self.free_at_start, 0)
-
     def from_numpy(self, array: Any) -> Any:
         """Copy a NumPy array to the device; a tensor is returned as it is."""
         if isinstance(array, np.ndarray):
@@ -306,8 +297,9 @@ def max_kernel_columns(free: int) -> int:
 
 def kernel_too_large_error(n: int, memory: TorchDevice) -> DeviceMemoryError:
     """Error for a kernel that does not fit, with the largest one that would."""
-    device, free = memory.torch_device, memory.available_for_fit()
-    _, total = device_memory(device)
+    device = memory.torch_device
+    free, total = device_memory(device)
+    free = max(free, *memory.free_at_start, 0)  # with what the fit has taken already
     needed = KERNEL_ARRAYS * 8 * n * n
     return DeviceMemoryError(
         f"a kernel of {n} columns takes about {needed / 1e9:.2g} GB on {device} (half "

@@ -357,10 +357,9 @@ class BayesianNCARL(KernelEstimator):
         m, n = observed.shape
         check_dense_size((count * m, n), MAX_DENSE_GB)
         rng = np.random.default_rng(seed)
-        draws: Array = self.model_.sample_posterior(
+        return self.model_.sample_posterior(
             observed, count, rng, self._resolve_engine()
         )
-        return draws
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
         """Names of the columns of the result of ``transform``, indicators last.
@@ -391,9 +390,7 @@ class BayesianNCARL(KernelEstimator):
                 "is fitted with sides='columns', which 'auto' means for it"
             )
         config = replace(config, sides="columns")
-        dataset: Dataset = self._make_streamed_dataset(
-            source, engine, with_fingerprint=self.checkpoint is not None
-        )
+        dataset: Dataset = self._make_streamed_dataset(source, engine)
         if is_read_into_memory(dataset.summary):
             dataset = InMemoryDataset(Observations.vstack(list(source)))
         return TrainingData(None, dataset), config
@@ -515,10 +512,8 @@ class BayesianNCARL(KernelEstimator):
         """Whether this is the matrix of the fit and predictions depend on that."""
         if self.sides_ != "both" and self.neighbor_correction_ is None:
             return False
-        if observed is self.training_:
-            return True
-        same: bool = observed.fingerprint() == self.training_fingerprint_
-        return same
+        known = self.training_fingerprint_
+        return observed is self.training_ or observed.fingerprint() == known
 
     def _completes_row_by_row(self, observed: Observations) -> bool:
         return not (self.transposed_ or self._is_training(observed))

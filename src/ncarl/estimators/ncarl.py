@@ -95,13 +95,7 @@ class KernelEstimator(BaseCompleter):
             )
         return observed
 
-    def _load_training_data(
-        self, X: Any, engine: Engine, *, with_fingerprint: bool
-    ) -> TrainingData:
-        """Read ``X`` for a fit; ``with_fingerprint`` also hashes a source.
-
-        Matrices in memory are hashed when their fingerprint is needed.
-        """
+    def _load_training_data(self, X: Any, engine: Engine) -> TrainingData:
         source = as_source(X)
         if source is None:
             return self._load_in_memory(X)
@@ -111,10 +105,7 @@ class KernelEstimator(BaseCompleter):
                 "fitted with the kernel on the columns"
             )
         self.transposed_ = False
-        dataset = self._make_streamed_dataset(
-            source, engine, with_fingerprint=with_fingerprint
-        )
-        return TrainingData(None, dataset)
+        return TrainingData(None, self._make_streamed_dataset(source, engine))
 
     def _load_in_memory(self, X: Any) -> TrainingData:
         observed = self._read_training_matrix(X)
@@ -127,16 +118,16 @@ class KernelEstimator(BaseCompleter):
         return TrainingData(observed, InMemoryDataset(oriented))
 
     def _make_streamed_dataset(
-        self, source: RowSource, engine: Engine, *, with_fingerprint: bool
+        self, source: RowSource, engine: Engine
     ) -> StreamedDataset:
-        """Entries of a source, summarized in a first pass."""
+        """Entries of a source, summarized, and hashed for a checkpoint, in a pass."""
         self.n_features_in_ = source.n_columns
         if source.names is not None:
             self.feature_names_in_ = np.asarray(source.names, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
         dataset = StreamedDataset.from_source(
-            source, engine, with_fingerprint=with_fingerprint
+            source, engine, with_fingerprint=self.checkpoint is not None
         )
         check_any_observed(dataset.summary.n_observed, dataset.summary.shape)
         return dataset
@@ -292,9 +283,7 @@ class NCARL(KernelEstimator):
         """
         settings = self._check_all_params()
         engine = pick_engine(self.engine, data=X)
-        data = self._load_training_data(
-            X, engine, with_fingerprint=self.checkpoint is not None
-        )
+        data = self._load_training_data(X, engine)
         dataset = data.dataset
         check_graph_size(settings.graph, dataset.summary.shape[1])
         problem = self._make_problem(dataset, self.center, engine)

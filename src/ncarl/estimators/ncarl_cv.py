@@ -76,12 +76,10 @@ class GridResults:
             values = [getattr(point, name) for point in points]
             columns[f"param_{name}"] = np.asarray(values, dtype=object)
         order = np.argsort(errors, kind="stable")
-        ranks = np.empty(len(points), dtype=np.int64)
-        ranks[order] = np.arange(1, len(points) + 1)
         return columns | {
             "error": errors,
             "mean_test_score": -errors,
-            "rank_test_score": ranks,
+            "rank_test_score": np.argsort(order) + 1,
             "n_iter": np.asarray(self.steps),
             "seconds": np.asarray(self.seconds),
         }
@@ -112,8 +110,7 @@ def fit_grid(
         checkpoint.position = results.position
 
     def make_contents() -> CheckpointContents:
-        columns = asdict(replace(results, grams=None))
-        del columns["grams"]
+        columns = {k: getattr(results, k) for k in ("errors", "steps", "seconds")}
         arrays = {f"gram/{k}": fetch(g) for k, g in enumerate(results.grams or ())}
         return {"results": columns}, arrays
 

@@ -88,7 +88,6 @@ RULES = {k: dict(x.split("=", 1) for x in v if "=" in x) for k, *v in _LINES}
 MODEL_CLASSES = {name: first for name, first, *_ in _LINES if "=" not in first}
 RULE = re.compile(r"([\w|]+)(\.T)?(?:\[([\w,]+)\])?(>=0|>0)?(\?)?")
 TRANSPOSED = {"m": "n", "n": "m"}
-HEADER_KEYS = {"version", "kind", "class", "params", "fitted"}
 #: Attributes that some fits do not have.
 OPTIONAL = {"feature_names_in_", "gap_", "lam_", "path_"}
 #: Types of the kinds of values; other kinds are types.
@@ -179,7 +178,7 @@ def estimator_from_state(header: dict[str, Any], arrays: dict[str, Array]) -> An
     """
     import ncarl  # which imports this module
 
-    check_keys("the header", header, HEADER_KEYS)
+    check_keys("the header", header, {"version", "kind", "class", "params", "fitted"})
     estimator_class, left = getattr(ncarl, header["class"]), dict(arrays)
     params, fitted = (
         {name: _unpack(part, left) for name, part in header[section].items()}
@@ -258,7 +257,6 @@ def _fitted_rules(estimator_class: type) -> dict[str, str]:
 
 
 def _check_fitted(estimator_class: type, fitted: dict[str, Any]) -> None:
-    """Raise unless fitted attributes obey their rules and belong together."""
     rules, sizes = _fitted_rules(estimator_class), {"n": fitted["n_features_in_"]}
     check_keys("fitted", fitted, set(rules) - (OPTIONAL - set(fitted)))
     for name, rule in rules.items():
@@ -320,14 +318,12 @@ def _obeys(
     value: Any, kind: str, dims: str | None, low: str | None, sizes: dict[str, int],
     owner: str,
 ) -> bool:  # fmt: skip
-    """Whether a value has the type, the shape and the range of a rule."""
-    numbers = value.data if sparse.issparse(value) else value
+    is_sparse = sparse.issparse(value)
+    numbers = value.data if is_sparse else value
     is_array = isinstance(numbers, np.ndarray)
     dtype = str(numbers.dtype) if is_array else type(value).__name__
     letters, shape = dims.split(",") if dims else [], value.shape if is_array else ()
-    if dtype not in TYPES.get(kind, kind).split() or (kind == "csr") != sparse.issparse(
-        value
-    ):
+    if dtype not in TYPES.get(kind, kind).split() or (kind == "csr") != is_sparse:
         return False
     if is_array != bool(dims) or len(shape) != len(letters):
         return False

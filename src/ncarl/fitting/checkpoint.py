@@ -31,8 +31,6 @@ CSR_PARTS = ("data", "indices", "indptr", "shape")
 MAX_NUMBER = 1e150
 #: Types of arrays: indices, values, and flags.
 DTYPES = ("int32", "int64", "float32", "float64", "bool")
-#: Characters of the value of a parameter that errors show.
-MAX_SHOWN_CHARS = 80
 #: Remedies for a file that cannot be written, by the error of the system.
 ERRNO_HINTS = {
     errno.ENOSPC: "Make room for {size} more there",
@@ -212,7 +210,7 @@ def check_same_fit(
 
 
 def _show(value: Any) -> str:
-    return shorten(repr(value), MAX_SHOWN_CHARS)
+    return shorten(repr(value), 80)
 
 
 def _describe_data_mismatch(saved: Any, current: Any) -> str:

@@ -119,15 +119,14 @@ def drive(
             lengths = {len([x + 0.0 for x in column]) for column in columns}
             if lengths != {len(steps)} or steps != list(range(1, len(steps) + 1)):
                 raise ValueError("its history does not list the steps")
-            recorded = {name: column[-1] for name, column in history.columns.items()}
             last = Iterate(
-                step=int(recorded["step"]),
-                state=unpack(header, arrays),
+                unpack(header, arrays),
                 objective=float(header["objective"]),
-                change=float(recorded["change"]),
+                change=float(history.columns["change"][-1]),
                 notes=dict(header["notes"]),
                 may_stop=bool(header["may_stop"]),
-                jitter=float(recorded["jitter"]),
+                step=len(steps),
+                jitter=float(history.columns["jitter"][-1]),
             )
         checkpoint.position = f"step {last.step}"
         converged = last.may_stop and last.change < tol

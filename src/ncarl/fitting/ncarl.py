@@ -279,8 +279,7 @@ class KernelProblem:
     @cached_property
     def initial_gram(self) -> Array:
         """Gram matrix of the zero-filled residuals."""
-        gram: Array = self.engine.total(observed_gram, self.blocks)
-        return gram
+        return self.engine.total(observed_gram, self.blocks)
 
     def effective_n_neighbors(self, settings: Settings) -> int:
         """Neighbors that the graph can have at most; 0 for no graph."""
@@ -351,21 +350,22 @@ class KernelProblem:
             state = self.engine.compute_device.from_numpy(state)
             return kernel_iterates(self.engine, self.blocks, config, first, state, step)
 
+        return self._drive(start, settings, checkpoint, observers)
+
+    def _drive(
+        self, start: Any, settings: Settings, checkpoint: CheckpointFile | None,
+        observers: Sequence[Observer],
+    ) -> FitResult[KernelState]:  # fmt: skip
         return drive(
             start,
+            max_iter=settings.max_iter,
+            tol=settings.tol,
             observers=observers,
+            scale=min(self.unit * self.unit, 1e300),
             checkpoint=checkpoint,
-            **self._drive_options(settings),
+            pack=self._pack,
+            unpack=self._unpack,
         )
-
-    def _drive_options(self, settings: Settings) -> dict[str, Any]:
-        return {
-            "max_iter": settings.max_iter,
-            "tol": settings.tol,
-            "scale": min(self.unit * self.unit, 1e300),
-            "pack": self._pack,
-            "unpack": self._unpack,
-        }
 
     def _pack(self, state: KernelState) -> CheckpointContents:
         kernel, fetch = state.kernel, self.engine.compute_device.to_numpy
@@ -428,7 +428,7 @@ class KernelProblem:
             return S
         return embed_sparse(S, self.kept_columns, n, 1.0)
 
-    def _expand_kernel(self, kernel: Kernel) -> Kernel:
+    def _expand_kernel(self, kernel: Any) -> Any:
         """The kernel of all columns; empty ones get the mean variance of the others."""
         n = self.shape[1]
         if len(self.kept_columns) == n:

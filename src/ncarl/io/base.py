@@ -13,8 +13,6 @@ import math
 import mmap
 import os
 import queue
-import zipfile
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,10 +25,9 @@ import numpy as np
 from scipy import sparse
 
 from ncarl.core.types import Array
-from ncarl.exceptions import BrokenFileError
 from ncarl.io.files import check_rereadable
 from ncarl.observations import Observations
-from ncarl.text import join_names, one_line
+from ncarl.text import join_names
 
 T = TypeVar("T")
 FLOAT64: np.dtype[Any] = np.dtype(np.float64)
@@ -335,21 +332,6 @@ def host_memory() -> int | None:
     if hasattr(os, "sysconf"):  # not on Windows
         sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return min(sizes, default=None)
-
-
-@contextlib.contextmanager
-def name_broken_file(path: Path, kind: str) -> Iterator[None]:
-    """Turn errors of a library about the content of a file into one that names it."""
-    try:
-        yield
-    except (
-        *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError),
-        *(RuntimeError, OSError, EOFError, zipfile.BadZipFile, zlib.error),
-    ) as error:
-        if repr(str(path)) in str(error):
-            raise
-        message = f"{str(path)!r} cannot be read as {kind}: {one_line(error)}"
-        raise BrokenFileError(message) from error
 
 
 def check_unpacked_size(path: Path, size: int) -> None:

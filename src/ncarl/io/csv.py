@@ -33,11 +33,10 @@ from ncarl.io.base import (
     Sink,
     SinkSpec,
     check_unpacked_size,
-    name_broken_file,
     observations_from_dense,
     resolve_rows_per_chunk,
 )
-from ncarl.io.files import atomic_write
+from ncarl.io.files import atomic_write, name_broken_file
 from ncarl.io.tables import (
     ColumnTable,
     ReadOptions,
@@ -205,10 +204,8 @@ class DelimitedText:
 
     def first_line(self) -> str:
         """The first line that is not blank."""
-        start = len(self.data) - len(self.data.lstrip(b"\r\n"))
-        ends = (self.data.find(mark, start) for mark in (b"\n", b"\r"))
-        end = min((end for end in ends if end >= 0), default=len(self.data))
-        return _decode(self.data[start:end])
+        found = re.search(rb"[^\r\n]+", self.data)
+        return _decode(found[0]) if found else ""
 
     def iter_records(self, delimiter: str) -> Iterator[TextRecord]:
         """Records of the text."""

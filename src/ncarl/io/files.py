@@ -11,10 +11,11 @@ import os
 import re
 import secrets
 import stat
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
-from zipfile import ZIP_STORED, ZipFile
+from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from ncarl.exceptions import (
     CheckpointMismatchError,
     NotPositiveDefiniteError,
 )
+from ncarl.text import one_line
 
 try:
     import fcntl
@@ -250,23 +252,35 @@ def read_archive(
 
 @contextlib.contextmanager
 def broken_on_error(
-    path: str | os.PathLike[str], *others: type[Exception]
+    path: str | os.PathLike[str], *others: type[Exception], kind: str = ""
 ) -> Iterator[None]:
     """Turn errors about the content of a file into a `BrokenFileError` that names it.
 
-    A file with a valid checksum may hold anything: a checksum is no signature.
+    A file with a valid checksum may hold anything: a checksum is no signature. ``kind``
+    is that of a file which was not written by ncarl.
     """
-    kinds = (*CONTENT_ERRORS, *others)
     try:
         yield
     except (*PLAIN_ERRORS, MemoryError):
         raise
-    except kinds as error:
+    except (*CONTENT_ERRORS, *others) as error:
+        name = repr(str(path))
+        if kind and name in str(error):
+            raise
         problem = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-        raise BrokenFileError(
-            f"path {str(path)!r} is damaged, or was written by another version of "
-            f"ncarl: {problem}; {DAMAGED_FILE_HINT}"
-        ) from error
+        message = (
+            f"path {name} is damaged, or was written by another version of ncarl: "
+            f"{problem}; {DAMAGED_FILE_HINT}"
+        )
+        if kind:
+            message = f"{name} cannot be read as {kind}: {one_line(error)}"
+        raise BrokenFileError(message) from error
+
+
+def name_broken_file(path: Path, kind: str) -> contextlib.AbstractContextManager[None]:
+    """`broken_on_error` for what a library raises that reads a file of some kind."""
+    others = RuntimeError, OSError, EOFError, BadZipFile, zlib.error
+    return broken_on_error(path, *others, kind=kind)
 
 
 def _digest(stream: IO[bytes]) -> bytes:
@@ -274,7 +288,6 @@ def _digest(stream: IO[bytes]) -> bytes:
 
 
 def _verify_checksum(path: str | os.PathLike[str], stream: IO[bytes]) -> None:
-    """Raise unless a file is an archive, byte for byte as it was written."""
     start = stream.read(len(MAGIC) + DIGEST_SIZE)
     if not start:
         reason = f"is empty, not a file written by ncarl; {DAMAGED_FILE_HINT}"
@@ -335,8 +348,7 @@ def _read_array(members: ZipFile, name: str) -> Array:
         if info.compress_type != ZIP_STORED or claimed != info.file_size:
             raise ValueError(f"{name} has an unexpected length")
         member.seek(0)
-        array: Array = np.lib.format.read_array(member, allow_pickle=False)
-    return array
+        return np.lib.format.read_array(member, allow_pickle=False)
 
 
 def write_json(path: Path, content: Any, *, indent: int = 2) -> None:

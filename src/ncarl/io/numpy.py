@@ -29,12 +29,11 @@ from ncarl.io.base import (
     check_matrix,
     check_unpacked_size,
     dense_spans,
-    name_broken_file,
     observations_from_dense,
     result_dtype,
     sparse_spans,
 )
-from ncarl.io.files import atomic_write, write_npz
+from ncarl.io.files import atomic_write, name_broken_file, write_npz
 from ncarl.io.tables import ReadOptions, TableFile
 from ncarl.observations import MAX_COLUMNS, Observations, check_sparse
 
@@ -63,8 +62,7 @@ def open_rows(path: Path, columns: None, rows_per_chunk: int | None) -> BaseRows
 def _load_npy(path: Path, mmap_mode: Any = None) -> Array:
     with path.open("rb") as stream:
         read_npy_header(stream, path.stat().st_size)
-    array: Array = np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
-    return array
+    return np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
 
 
 def read_npy_header(stream: Any, size: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
@@ -201,13 +199,9 @@ class CsrRows(BaseRows):
         """The array ``indptr``; raises unless the three arrays fit together."""
         assert self.file is not None
         stored, m = _ArrayStream(archive, "indptr", self.file), self.n_rows or 0
-        kinds = {stored.dtype.kind, indices.dtype.kind}
-        if (
-            stored.shape == (m + 1,)
-            and indices.shape == data.shape
-            and len(data.shape) == 1
-            and kinds <= {"i", "u"}
-        ):
+        equal = indices.shape == data.shape and len(data.shape) == 1
+        whole = {stored.dtype.kind, indices.dtype.kind} <= {"i", "u"}
+        if equal and whole and stored.shape == (m + 1,):
             indptr = stored.read(m + 1).astype(np.int64)
             ends = indptr[0] == 0 and indptr[-1] == data.shape[0]
             if ends and (np.diff(indptr) >= 0).all():
@@ -217,11 +211,6 @@ class CsrRows(BaseRows):
     def _build_observations(
         self, first: int, indptr: Array, indices: Array, data: Array
     ) -> Observations:
-        where = f"{self.file}, rows from {first} on"
-        if len(indices) and not 0 <= indices.min() <= indices.max() < self.n_columns:
-            raise BrokenFileError(
-                f"{where}: a column is not one of {self.n_columns}; the file is damaged"
-            )
         # SciPy uses one type for indptr and indices; int32 is mostly enough.
         small = np.int32 if len(data) < MAX_COLUMNS else np.int64
         parts = (data, indices, (indptr - indptr[0]).astype(small))
@@ -229,7 +218,8 @@ class CsrRows(BaseRows):
         try:
             observed = Observations.from_sparse(csr)
         except ValueError as error:
-            raise ValueError(f"{where}: {error}") from error
+            message = f"{self.file}, rows from {first} on: {error}"
+            raise BrokenFileError(message) from error
         return check_finite_entries(observed, first, str(self.file))
 
 

@@ -18,12 +18,11 @@ from ncarl.io.base import (
     SinkSpec,
     SpanRows,
     frame_values,
-    name_broken_file,
     observations_from_dense,
     resolve_rows_per_chunk,
     result_dtype,
 )
-from ncarl.io.files import atomic_write
+from ncarl.io.files import atomic_write, name_broken_file
 from ncarl.io.tables import (
     ColumnTable,
     ReadOptions,

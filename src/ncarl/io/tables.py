@@ -293,7 +293,6 @@ def missing_code_warnings(values: Array, columns: Sequence[str]) -> list[str]:
 
 
 def _is_outlying(observed: Array, value: float) -> bool:
-    """Whether a repeated extreme value of a column lies far from the rest of it."""
     rest = observed[observed != value]
     if len(rest) == 0 or len(observed) - len(rest) < MIN_CODE_COUNT:
         return False

@@ -19,13 +19,17 @@ from ncarl.io.base import (
     SinkSpec,
     SpanRows,
     check_matrix,
-    name_broken_file,
     observations_from_dense,
     resolve_rows_per_chunk,
     result_dtype,
     row_ranges,
 )
-from ncarl.io.files import name_disk_errors, resolve_output, temporary_path
+from ncarl.io.files import (
+    name_broken_file,
+    name_disk_errors,
+    resolve_output,
+    temporary_path,
+)
 from ncarl.observations import Observations
 
 ZARR_MARKERS = ("zarr.json", ".zarray", ".zgroup")

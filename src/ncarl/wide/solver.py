@@ -14,7 +14,6 @@ from operator import add
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from ncarl.blocks import cut_blocks
 from ncarl.centering import center_rows
@@ -32,8 +31,7 @@ from ncarl.fitting.checkpoint import (
     csr_from_arrays,
     csr_to_arrays,
 )
-from ncarl.fitting.kernel_model import KernelModel
-from ncarl.fitting.loop import FitResult, Iterate, Observer, drive
+from ncarl.fitting.loop import FitResult, Iterate, Observer
 from ncarl.fitting.ncarl import KernelProblem, KernelState, Settings
 from ncarl.validation import check_integer, check_number
 from ncarl.wide.kernel import ColumnGraph, wide_kernel
@@ -110,12 +108,7 @@ class WideKernelProblem(KernelProblem):
                 self.engine, self.blocks, config, gram, similarity, last.step
             )
 
-        return drive(
-            start,
-            observers=observers,
-            checkpoint=checkpoint,
-            **self._drive_options(settings),
-        )
+        return self._drive(start, settings, checkpoint, observers)
 
     def _pack(self, state: KernelState) -> CheckpointContents:
         kernel, gram = state.kernel, state.gram
@@ -146,29 +139,9 @@ class WideKernelProblem(KernelProblem):
         rank = check_integer("rank", header["rank"], low=0, high=b)
         return KernelState(WideGram(rank, **gram), WideKernel(F, T, s, error), S)
 
-    def model(
-        self, settings: Settings, result: Any, *, to_host: bool = True
-    ) -> KernelModel:
-        """Fitted model of a run; its kernel is always in host memory."""
-        n, kernel = self.shape[1], result.last.state.kernel
+    def _expand_kernel(self, kernel: WideKernel) -> WideKernel:
         mean_variance = float(np.mean(kernel.diagonal()))
-        return KernelModel(
-            kernel=kernel.embed_columns(self.kept_columns, n, mean_variance),
-            centering=self.centering,
-            unit=self.unit,
-            sigma=self._sigma(settings, result),
-            empty_columns=self.empty_columns,
-            fallback=np.zeros(n) if self.is_centered else self.fallback_values,
-            dtype=self.dtype,
-        )
-
-    def similarity(self, result: Any) -> Any:
-        """Similarity matrix of a run as a SciPy array; empty without a graph."""
-        n, S = self.shape[1], result.last.state.similarity
-        if S is None:
-            return csr_array((n, n))
-        kernel = WideKernel(np.zeros((len(self.kept_columns), 0)), S, 0.0)
-        return kernel.embed_columns(self.kept_columns, n, 1.0).T
+        return kernel.embed_columns(self.kept_columns, self.shape[1], mean_variance)
 
 
 @dataclass(frozen=True)
