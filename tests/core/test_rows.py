@@ -346,7 +346,7 @@ def test_compiled_code_is_cached_where_only_the_user_writes(tmp_path, temporary)
         private.symlink_to("other")
     done = subprocess.run(
         [sys.executable, "-c", READ_ONLY, temporary], capture_output=True, text=True,
-        env=environment | {"TMPDIR": str(tmp_path)}, cwd=tmp_path, check=False,
+        env=environment | {"TMPDIR": str(tmp_path)}, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     folder, *engine = done.stdout.splitlines()

@@ -135,7 +135,8 @@ class WideKernelProblem(KernelProblem):
             check_array(name, gram[name], shape, str(gram[name].dtype))
         check_array("F", F, (n, *F.shape[1:2]), self.dtype)
         check_array("T", T, (n, n), self.dtype)
-        check_array("similarity", T if S is None else S, (n, n), self.dtype)
+        if S is not None:  # its type depends on the version of SciPy
+            check_array("similarity", S, (n, n), str(S.dtype))
         rank = check_integer("rank", header["rank"], low=0, high=b)
         return KernelState(WideGram(rank, **gram), WideKernel(F, T, s, error), S)
 
