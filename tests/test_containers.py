@@ -9,6 +9,7 @@ from scipy import sparse
 
 import ncarl
 from ncarl import NCARL, BayesianNCARL, WideNCARL, from_triplets
+from ncarl.evaluation import evaluate
 from ncarl.observations import Observations
 
 FEW = {"max_iter": 4, "tol": 0, "alpha": 1.0, "n_neighbors": 4}
@@ -282,6 +283,11 @@ def invalid_csr():
     return S
 
 
+def as_chunk(csr):
+    """Observations with the arrays of a CSR array."""
+    return Observations(csr.indptr, csr.indices, csr.data, csr.shape)
+
+
 class InvalidSource:
     """A source of rows as users can write one, with a column that does not exist."""
 
@@ -317,6 +323,10 @@ class OtherWidth(InvalidSource):
         lambda model, bad: ncarl.plots.similarity(bad),
         lambda model, bad: ncarl.plots.spectrum(bad),
         lambda model, bad: ncarl.plots.identifiability(bad),
+        lambda model, bad: evaluate(as_chunk(bad)),
+        lambda model, bad: NCARL().fit([as_chunk(bad)]),
+        lambda model, bad: NCARL().fit(ncarl.open_rows(as_chunk(bad))),
+        lambda model, bad: NCARL().fit(ncarl.open_rows(lambda: iter([as_chunk(bad)]))),
         lambda model, bad: NCARL().fit(InvalidSource()),
         lambda model, bad: model.transform(InvalidSource()),
         lambda model, bad: model.transform(OtherWidth()),
@@ -328,6 +338,28 @@ def test_invalid_sparse_matrices_are_refused_at_every_door(call):
         ValueError, match=r"is not a valid \w+: |must give Observations"
     ):
         call(model, invalid_csr())
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda bad: ncarl.masks.random(bad, 0.5),
+        lambda bad: ncarl.masks.per_row(bad, 2),
+        lambda bad: ncarl.plots.before_after(bad),
+    ],
+)
+def test_matrices_in_other_places_raise(call):
+    bad = sparse.csc_array(np.eye(9))  # SciPy crashes when it iterates over its rows
+    bad.indptr[3] = 10**6
+    with pytest.raises(TypeError, match=r"pass X\.shape|must be a list of ImagePanel"):
+        call(bad)
+
+
+@pytest.mark.parametrize("shape", [(10**9, 3), (3, 10**9), (20_000_000, 20_000)])
+def test_shapes_of_nearly_empty_rows_or_columns_are_refused(shape):
+    X = sparse.coo_array((np.ones(3), ([0, 1, 2], [0, 1, 2])), shape=shape)
+    with pytest.raises(ValueError, match=rf"{shape[0]} rows .* for 3 entries; number"):
+        NCARL().fit(X)
 
 
 def test_large_sparse_matrices_are_refused_before_the_fit(monkeypatch):

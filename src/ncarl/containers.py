@@ -50,7 +50,7 @@ def validate_observations(
 def as_observations(X: Any) -> Observations:
     """The observed entries of a matrix in any supported container."""
     if isinstance(X, Observations):
-        return X
+        return Observations.from_sparse(X)
     return validate_observations(MatrixCompletion(), X, reset=True)
 
 

@@ -233,6 +233,8 @@ def _check_rng(rng: Any) -> np.random.Generator:
 def _check_shape(
     shape: Any, ndim: int | None = None, name: str = "shape"
 ) -> tuple[int, ...]:
+    if hasattr(shape, "shape") and np.ndim(shape) != 1:
+        raise TypeError(f"{name} must be whole numbers, got a matrix; pass X.shape")
     sizes = tuple(shape) if np.iterable(shape) else (shape,)
     if len(sizes) != (ndim or max(1, len(sizes))):
         raise ValueError(f"{name} must be {ndim or 'some'} numbers, got {shape!r}")

@@ -17,6 +17,9 @@ from ncarl.core.types import Array, cached_property
 SCAN_SIZE = 4_000_000
 #: Largest number of columns, whose indices have 32 bits.
 MAX_COLUMNS = 2**31 - 1
+#: Most rows and columns for each entry of a sparse matrix, and entries from which this
+#: counts: beyond, what is stored for empty rows and columns takes up the memory.
+MAX_LINES_PER_ENTRY, MIN_COUNTED_ENTRIES = 1000, 10_000
 #: Odd multipliers of the two words of a fingerprint. Rows are weighted with powers of
 #: them, so that the order of rows matters.
 HASH_MULTIPLIERS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
@@ -163,14 +166,25 @@ class Observations:
         return Fingerprint.from_observations(self).hexdigest(self.shape[1])
 
 
+def check_sparse_shape(shape: Sequence[int], n_entries: int, name: str) -> None:
+    """Raise for a shape that has nearly nothing but empty rows or columns."""
+    if sum(shape) > MAX_LINES_PER_ENTRY * max(n_entries, MIN_COUNTED_ENTRIES):
+        raise ValueError(
+            f"{name} has {shape[0]} rows and {shape[1]} columns for {n_entries} "
+            "entries; number those that have entries without gaps"
+        )
+
+
 def check_sparse(X: Any, name: str = "X") -> Any:
     """A sparse matrix whose index arrays have been checked; it shares those of ``X``.
 
     SciPy's constructors check sizes only, and its conversions, like compiled kernels,
     crash on indices out of range.
     """
+    is_ours = isinstance(X, Observations)
+    check_sparse_shape(X.shape, X.n_observed if is_ours else int(X.nnz), name)
     try:
-        if isinstance(X, Observations):
+        if is_ours:
             return check_sparse(X.to_csr(), name)
         if X.format in ("csr", "csc", "bsr"):
             X = type(X)((X.data, X.indices, X.indptr), shape=X.shape)

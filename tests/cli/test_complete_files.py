@@ -246,6 +246,7 @@ def test_matrix_market_coordinates_are_written_as_dense_array(tmp_path):
     [
         ("coordinate real general\n20000000 20000 3", "20000000 rows .* for 3 entries"),
         ("coordinate real general\n3 3 4000", "fewer than the 4000 entries"),
+        ("array real general\n0 0", r"got shape \(0, 0\)"),
         ("array real general\n200000 20000", "fewer than the 4000000000 entries"),
         ("array real symmetric\n20000 20000", "fewer than the 199990000 entries"),
         ("coordinate real general\n3 3 1\n4 1 2.0", "ndex"),

@@ -176,6 +176,21 @@ def test_special_files_are_refused_before_the_work(fails, tmp_path, monkeypatch,
     assert fifo.is_fifo()
 
 
+@pytest.mark.usefixtures("no_fit")
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [("compare in.csv", "compare.csv"), ("demo", "results.json"), ("demo", "a.png")],
+)
+def test_links_to_nowhere_in_a_folder_are_refused_before_the_work(
+    fails, tmp_path, monkeypatch, words, name
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.csv").write_text("a,b\n1,2\n3,\n")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).symlink_to("nowhere")
+    assert "is a link that leads to no file" in fails(*words.split(), "--out", "out")
+
+
 def test_column_table_matches_the_imputed_entries(
     ncarl, hostile, matrix, tmp_path, no_figures
 ):

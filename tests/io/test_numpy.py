@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 
@@ -170,9 +171,11 @@ def test_compressed_arrays_larger_than_the_memory_are_refused(tmp_path, monkeypa
     monkeypatch.setattr("ncarl.io.base.host_memory", lambda: 4 << 20)
     path, X = tmp_path / "X.npz", np.ones((1000, 200))  # 1.6 MB
     np.savez_compressed(path, X=X)
-    for read in (read_stream, read_whole):
-        with pytest.raises(MemoryError, match=r"X\.npz.*when it is unpacked.*--stream"):
-            read(path)
+    table = tmp_path / "X.parquet"  # of repeated values, which take no room
+    pd.DataFrame(X, columns=[str(j) for j in range(200)]).to_parquet(table)
+    for read, file in ((read_stream, path), (read_whole, path), (read_whole, table)):
+        with pytest.raises(MemoryError, match=rf"{file.name}.*unpacked.*--stream"):
+            read(file)
     np.savez(path, X=X)  # takes its room on the disk too
     assert open_rows(path).n_rows == 1000
 

@@ -178,7 +178,9 @@ def prepare_folder(out: Path, *names: str, source: Path | None = None) -> None:
         raise ValueError(f"--out {str(out)!r} is {kind}; name a folder")
     out.mkdir(parents=True, exist_ok=True)
     _check_folder("--out", out)
-    found = [path for name in names for path in out.glob(name)]
+    # Names without a pattern as they are: links that lead nowhere are not found.
+    found = {path for name in names for path in (out / name, *out.glob(name))}
+    found = {path for path in found if path.is_symlink() or path.exists()}
     targets = {f"--out ({path.relative_to(out)})": path for path in found}
     check_outputs(source or out, targets, overwrite=True, inputs={"DATA": source})
 

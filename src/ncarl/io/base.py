@@ -26,7 +26,7 @@ from scipy import sparse
 
 from ncarl.core.types import Array
 from ncarl.io.files import check_rereadable
-from ncarl.observations import Observations
+from ncarl.observations import Observations, check_sparse
 from ncarl.text import join_names
 
 T = TypeVar("T")
@@ -661,6 +661,8 @@ class MemoryRows(SpanRows):
         dtype = float_dtype(matrix)
         if sparse.issparse(matrix):
             matrix = Observations.from_sparse(matrix)
+        elif isinstance(matrix, Observations):
+            check_sparse(matrix)
         m, n = (int(size) for size in matrix.shape)
         if isinstance(matrix, Observations):
             spans = sparse_spans(matrix.indptr, n, rows_per_chunk)
@@ -726,6 +728,8 @@ def _read_block(
             f"block {number} of X has other column names than block 0, or in another "
             "order; choose the same columns of each"
         )
+    if isinstance(block, Observations):
+        block = Observations.from_sparse(block)
     return observations_from_block(block, first, f"block {number} of X")
 
 

@@ -35,10 +35,12 @@ from ncarl.io.base import (
 )
 from ncarl.io.files import atomic_write, name_broken_file, write_npz
 from ncarl.io.tables import ReadOptions, TableFile
-from ncarl.observations import MAX_COLUMNS, Observations, check_sparse
-
-#: Rows and columns for each entry, beyond which a Matrix Market file is refused.
-MAX_EMPTY_SHARE = 1000
+from ncarl.observations import (
+    MAX_COLUMNS,
+    Observations,
+    check_sparse,
+    check_sparse_shape,
+)
 
 
 def open_rows(path: Path, columns: None, rows_per_chunk: int | None) -> BaseRows:
@@ -146,6 +148,7 @@ def _csr_rows(
     with zipfile.ZipFile(file.path) as archive:
         data = _ArrayStream(archive, "data", file)
     check_matrix((m, n), data.dtype, str(file))
+    check_sparse_shape((m, n), math.prod(data.shape), str(file))
     check_unpacked_size(file.path, 8 * m)  # of indptr, which is read as a whole
     return CsrRows(
         n_columns=n, n_rows=m, dtype=result_dtype(data.dtype), file=file,
@@ -268,16 +271,15 @@ def _check_matrix_market(path: Path) -> None:
     m, n, n_entries, layout, kind, symmetry = scipy_io.mminfo(path)
     if kind == "pattern":
         raise ValueError("a pattern file lists positions without values")
+    if min(m, n) < 1:  # SciPy divides by the number of rows
+        raise ValueError(f"it must have rows and columns, got shape {(m, n)}")
     dense = layout == "array"
     if dense and symmetry != "general":
         n_entries = m * max(n - 1, 0) // 2
     if n_entries * (2 if dense else 6) - 1 > path.stat().st_size:
         raise ValueError(f"it has fewer than the {n_entries} entries it declares")
-    if not dense and m + n > MAX_EMPTY_SHARE * max(n_entries, MAX_EMPTY_SHARE):
-        raise ValueError(
-            f"it declares {m} rows and {n} columns for {n_entries} entries; number "
-            "those that have entries without gaps"
-        )
+    if not dense:
+        check_sparse_shape((m, n), n_entries, "the matrix")
 
 
 def _read_npz(path: Path, array_name: str | None) -> MatrixTable:

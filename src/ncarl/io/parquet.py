@@ -17,6 +17,7 @@ from ncarl.io.base import (
     Sink,
     SinkSpec,
     SpanRows,
+    check_unpacked_size,
     frame_values,
     observations_from_dense,
     resolve_rows_per_chunk,
@@ -221,8 +222,11 @@ def _write_parquet(
 
 def _read_frame(path: Path) -> Any:
     import pandas as pd
+    import pyarrow.parquet as pq
 
     with path.open("rb") as stream, name_broken_file(path, "Parquet"):
+        found = pq.read_metadata(stream)
+        check_unpacked_size(path, 8 * found.num_rows * found.num_columns)
         return pd.read_parquet(stream, engine="pyarrow")
 
 

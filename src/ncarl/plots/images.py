@@ -70,6 +70,9 @@ def before_after(panels: Sequence[ImagePanel], *, credit: str = "") -> Figure:
     >>> len(before_after([before, after]).axes)
     2
     """
+    kinds = {*map(type, panels)} if isinstance(panels, list | tuple) else None
+    if kinds != {ImagePanel}:
+        raise TypeError("panels must be a list of ImagePanel")
     height, wide = panels[0].image.shape[:2]
     dots = min(wide * math.ceil(MIN_WIDTH_DOTS / wide), MAX_WIDTH_DOTS)
     each, tall = dots / DPI, round(dots * height / wide) / DPI
