@@ -88,7 +88,7 @@ def few_validation_splits(
     Tests of the Bayesian model, of faults and of documentation pages use the default.
     """
     if not {"bayes", "faults", "docs"} & set(request.path.parts):
-        monkeypatch.setattr("ncarl.bayes.selection.MAX_SPLITS", 2)
+        monkeypatch.setattr("ncarl.holdout.MAX_SPLITS", 2)
 
 
 @pytest.fixture

@@ -211,7 +211,8 @@ class TestHashSplit:
     def test_seeds_hide_different_entries(self, entries):
         whole = Observations.from_dense(entries)
         spared = np.zeros(12, dtype=bool)
-        masks = [HashSplit(seed, 1.0, 0.3, spared).mask(whole) for seed in (0, 1)]
+        keys = np.arange(12, dtype=np.uint64)
+        masks = [HashSplit(s, 1.0, 0.3, keys, spared).mask(whole) for s in (0, 1)]
         both = np.mean(masks[0] & masks[1])
         assert both == pytest.approx(0.09, abs=0.03)
 

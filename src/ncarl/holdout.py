@@ -14,13 +14,27 @@ Masks for experiments are in `ncarl.masks`.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ncarl.core.types import Array
 from ncarl.dataset import Dataset, PassSums, Transform
-from ncarl.observations import Observations, row_hashes, splitmix64
+from ncarl.observations import (
+    Observations,
+    canonical_order,
+    number_ties,
+    row_hashes,
+    splitmix64,
+    value_bits,
+)
+
+#: Matrices are split up to `MAX_SPLITS` times, until `MIN_HELD_OUT` entries have been
+#: held out; tiny ones more often, until there are `MIN_TINY_HELD_OUT`.
+MIN_HELD_OUT, MAX_SPLITS = 2000, 5
+MIN_TINY_HELD_OUT, MAX_TINY_SPLITS = 50, 10
 
 #: The missing entries of two rows overlap by chance with a variance of about the mean;
 #: they come in blocks if the variance exceeds it by this factor.
@@ -32,16 +46,29 @@ MAX_COMPARE_SIZE = 5_000_000
 #: `missing_pattern_split` gives rows (or columns) the missing pattern of others; one of
 #: the two is used alone if it is closer to the missing pattern by this factor.
 CLOSER_FACTOR = 0.75
+#: Rows that are compared with all others to find out whether similar rows miss the same
+#: entries, and difference between rows and columns that decides.
+N_COMPARED_ROWS, MIN_EXCESS_DIFFERENCE = 200, 0.25
 #: If less than this fraction is observed, single entries are held out.
 MIN_DENSITY = 0.5
 #: `hash_split` hides entries in rows that have about this many entries together.
 SAMPLED_ENTRIES = 2_000_000
-#: Make the choice of rows independent of the choice of entries in them.
-ROW_SALT, ENTRY_SALT = 0x5851F42D4C957F2D, 0x14057B7EF767814F
+#: Makes the choice of rows independent of the choice of entries in them.
+ROW_SALT = 0x5851F42D4C957F2D
 #: Hidden entries that `time_shifted_split` returns to be predicted.
 MAX_HELD_OUT = 20_000
 #: Fraction of the entries that `time_shifted_split` hides if none is missing.
 DEFAULT_HOLDOUT_FRACTION = 0.05
+
+
+def count_splits(n_hidden: int) -> int:
+    """Number of splits of a matrix of which one hides ``n_hidden`` entries.
+
+    Small matrices are split several times, so that a single draw does not decide.
+    """
+    n_hidden = max(1, n_hidden)
+    some = min(MAX_SPLITS, math.ceil(MIN_HELD_OUT / n_hidden))
+    return max(some, min(MAX_TINY_SPLITS, math.ceil(MIN_TINY_HELD_OUT / n_hidden)))
 
 
 def random_split(
@@ -52,13 +79,52 @@ def random_split(
     No row and no column loses its last entry; fewer than ``fraction`` are hidden if
     that leaves no choice.
     """
+    return _split_in_canonical_order(observed, fraction, rng, _draw_entries)
+
+
+def random_splits(
+    observed: Observations, fraction: float, seed: int
+) -> list[tuple[Observations, Observations]]:
+    """As many random splits as the matrix needs; empty if no entry can be spared."""
+    rng = np.random.default_rng(seed)
+    first = random_split(observed, fraction, rng)
+    hidden = first[1].n_observed
+    if hidden == 0:
+        return []
+    more = range(count_splits(hidden) - 1)
+    return [first, *(random_split(observed, fraction, rng) for _ in more)]
+
+
+def _split_in_canonical_order(
+    observed: Observations,
+    fraction: float,
+    rng: np.random.Generator,
+    draw: Callable[[Observations, float, np.random.Generator], Array],
+) -> tuple[Observations, Observations]:
+    """Split by a mask that is drawn for the matrix in canonical order.
+
+    The order in which its rows and columns came then makes no difference.
+    """
+    rows, columns = canonical_order(observed)
+    numbered = observed.with_values(np.arange(observed.n_observed))
+    inner = numbered.take_rows(rows).transpose().take_rows(columns).transpose()
+    mask = draw(inner.with_values(observed.values[inner.values]), fraction, rng)
+    hidden = np.zeros(observed.n_observed, dtype=bool)
+    hidden[inner.values[mask]] = True
+    return observed.drop_entries(hidden), observed.drop_entries(~hidden)
+
+
+def _draw_entries(
+    observed: Observations, fraction: float, rng: np.random.Generator
+) -> Array:
+    """Mask of random entries, none of which is the last of its row or column."""
     total = observed.n_observed
     order = rng.permutation(total)
     free = np.ones(total, dtype=bool)
     free[_one_per_line(observed, order)] = False
     hidden = np.zeros(total, dtype=bool)
     hidden[order[free[order]][: round(fraction * total)]] = True
-    return observed.drop_entries(hidden), observed.drop_entries(~hidden)
+    return hidden
 
 
 def _one_per_line(observed: Observations, order: Array) -> Array:
@@ -79,12 +145,18 @@ def missing_pattern_split(
     columns get the missing pattern of others. No row and no column loses its last
     entry.
     """
+    return _split_in_canonical_order(observed, fraction, rng, _draw_missing_pattern)
+
+
+def _draw_missing_pattern(
+    observed: Observations, fraction: float, rng: np.random.Generator
+) -> Array:
     density = observed.n_observed / (observed.shape[0] * observed.shape[1])
     transposed = observed.transpose()
     if density < MIN_DENSITY or not (
         has_block_missingness(observed, rng) or has_block_missingness(transposed, rng)
     ):
-        return random_split(observed, fraction, rng)
+        return _draw_entries(observed, fraction, rng)
     n_hidden = round(fraction * observed.n_observed)
     by_rows = _borrow_missing_patterns(observed, n_hidden, rng)
     positions = observed.with_values(np.arange(observed.n_observed)).transpose().values
@@ -92,14 +164,20 @@ def missing_pattern_split(
     by_columns[positions[_borrow_missing_patterns(transposed, n_hidden, rng)]] = True
     chosen = _choose_closer_split(observed, by_rows, by_columns, rng)
     chosen[_one_per_line(observed, rng.permutation(observed.n_observed))] = False
-    if not chosen.any():
-        return random_split(observed, fraction, rng)
-    return observed.drop_entries(chosen), observed.drop_entries(~chosen)
+    return chosen if chosen.any() else _draw_entries(observed, fraction, rng)
 
 
 def _choose_closer_split(
     observed: Observations, by_rows: Array, by_columns: Array, rng: np.random.Generator
 ) -> Array:
+    # A row that gets the missing pattern of another keeps what columns miss together,
+    # but rows that miss the same entries are no longer similar ones, as they are while
+    # a sensor is down: then only patterns of other columns resemble the missing
+    # entries.
+    excess = neighbor_missingness(observed, rng)
+    excess -= neighbor_missingness(observed.transpose(), rng)
+    if abs(excess) > MIN_EXCESS_DIFFERENCE:
+        return by_columns if excess > 0.0 else by_rows
     # If the last years of a panel are missing, for example, only patterns of other rows
     # resemble the missing entries.
     row_distance = _missing_pattern_distance(observed, by_rows)
@@ -113,6 +191,39 @@ def _choose_closer_split(
     some_columns = rng.random(observed.shape[1]) < 0.5
     in_rows = by_rows & some_rows[observed.rows]
     return in_rows | (by_columns & some_columns[observed.indices])
+
+
+def neighbor_missingness(observed: Observations, rng: np.random.Generator) -> float:
+    """How much likelier than by chance the most similar row misses the same entries.
+
+    The share of the missing entries of some rows that are missing in the most similar
+    row too, scaled to 0 if that is by chance and 1 if it misses all of them.
+    """
+    (m, n), counts = observed.shape, observed.row_counts
+    some = np.flatnonzero((counts > 0) & (counts < n))
+    if len(some) < 2 or m < 3:
+        return 0.0
+    some = rng.choice(some, min(N_COMPARED_ROWS, len(some)), replace=False)
+    stds, means = observed.column_stds(), observed.column_means()
+    columns = observed.indices
+    scaled = (observed.values - means[columns]) / np.where(stds > 0.0, stds, 1.0)[
+        columns
+    ]
+    X = observed.with_values(scaled).to_csr()
+    seen = observed.with_values(np.ones(observed.n_observed)).to_csr()
+    squares = observed.with_values(scaled**2).to_csr()
+    # Squared distances over the columns that both rows have, from sparse products.
+    Z, mask = X[some].toarray(), seen[some].toarray()
+    distances = squares @ mask.T + seen @ (Z**2).T - 2.0 * (X @ Z.T)
+    shared = seen @ mask.T
+    distances = np.where(shared > 0.0, distances / np.maximum(shared, 1.0), np.inf)
+    distances[some, np.arange(len(some))] = np.inf
+    nearest = distances.argmin(axis=0)
+    missing = mask == 0.0
+    both = np.count_nonzero(missing & (seen[nearest].toarray() == 0.0))
+    chance = float(np.sum(missing * (1.0 - observed.column_counts / m)))
+    total = np.count_nonzero(missing)
+    return (both - chance) / (total - chance) if total > chance else 0.0
 
 
 def _missing_pattern_distance(observed: Observations, hidden: Array) -> float:
@@ -175,8 +286,7 @@ def _borrow_missing_patterns(
 ) -> Array:
     """Mask of about ``n_hidden`` entries, by giving rows the missing pattern of others.
 
-    Every row is the same number of rows away from its donor, so that blocks of missing
-    entries stay blocks.
+    No row is the donor of two others.
     """
     m = observed.shape[0]
     distance, start = (int(k) for k in rng.integers(1, max(2, m), size=2))
@@ -195,35 +305,50 @@ def _borrow_missing_patterns(
 def hash_split(dataset: Dataset, fraction: float, seed: int) -> HashSplit:
     """Split that hides entries in a sample of rows; no column loses its last entry."""
     summary = dataset.summary
-    n = len(summary.column_counts)
+    (hashes,) = dataset.total(column_hash_sums).sums
     rows = SAMPLED_ENTRIES / max(1, summary.n_observed)
-    split = HashSplit(seed, rows, fraction, np.zeros(n, dtype=bool))
+    protected = np.zeros(len(hashes), dtype=bool)
+    split = HashSplit(seed, rows, fraction, number_ties(hashes), protected)
     (hidden,) = dataset.total(hidden_counts, split=split).sums
     return replace(split, protected_columns=hidden >= summary.column_counts)
 
 
+def column_hash_sums(observed: Observations) -> PassSums:
+    """Sums of the hashes of each column's values."""
+    hashes = np.zeros(observed.shape[1], dtype=np.uint64)
+    np.add.at(hashes, observed.indices, splitmix64(value_bits(observed)))
+    return PassSums((hashes,))
+
+
 @dataclass(frozen=True)
 class HashSplit:
-    """Split of entries by hashes of their rows, the same in every pass."""
+    """Split of entries by hashes of their rows, the same in every pass.
+
+    Hashes depend on contents, so that the order of rows and columns makes no
+    difference, except between columns with the same values.
+    """
 
     seed: int
     row_fraction: float  # of the rows: those in which entries are hidden
     entry_fraction: float  # of the entries of such a row: the hidden ones
+    column_keys: Array  # (n,): a different word for each column
     protected_columns: Array  # mask of the columns that lose nothing, shape (n,)
 
     def mask(self, observed: Observations) -> Array:
         """Mask of hidden entries; no row loses all its entries."""
-        counts = observed.row_counts
-        hashes = splitmix64(row_hashes(observed) ^ np.uint64(self.seed % 2**64))
+        counts, seed = observed.row_counts, np.uint64(self.seed % 2**64)
+        hashes = splitmix64(row_hashes(observed, self.column_keys) ^ seed)
         chosen = _hash_below(hashes ^ np.uint64(ROW_SALT), self.row_fraction)
-        columns = splitmix64(observed.indices.astype(np.uint64) ^ np.uint64(ENTRY_SALT))
-        hidden = _hash_below(np.repeat(hashes, counts) ^ columns, self.entry_fraction)
+        words = np.repeat(hashes, counts) ^ self.column_keys[observed.indices]
+        hidden = _hash_below(words, self.entry_fraction)
         hidden &= np.repeat(chosen, counts)
         some = np.flatnonzero(counts)
         if len(some):
+            # The entry with the smallest word is the last that a row keeps.
             firsts = observed.indptr[some]
             lost = np.add.reduceat(hidden.astype(np.int64), firsts) == counts[some]
-            hidden[firsts[lost]] = False
+            least = np.repeat(np.minimum.reduceat(words, firsts), counts[some])
+            hidden &= ~(np.repeat(lost, counts[some]) & (words == least))
         # Last: otherwise protecting an entry could hide the first one of its row.
         return hidden & ~self.protected_columns[observed.indices]
 

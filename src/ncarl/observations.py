@@ -339,7 +339,9 @@ class Fingerprint:
             powers = np.full(m, factor, dtype=np.uint64)
             powers[-1:] = 1
             powers = np.multiply.accumulate(powers[::-1])[::-1]
-            words.append(int((row_hashes(observed, salt) * powers).sum()))
+            columns = np.arange(observed.shape[1], dtype=np.uint64) + np.uint64(salt)
+            hashes = row_hashes(observed, splitmix64(columns))
+            words.append(int((hashes * powers).sum()))
         return cls(m, (words[0], words[1]))
 
     def __add__(self, other: Fingerprint) -> Fingerprint:
@@ -357,20 +359,83 @@ class Fingerprint:
         return f"{self.n_rows}x{n_columns}-{first:016x}{second:016x}"
 
 
-def row_hashes(observed: Observations, salt: int = 0) -> Array:
-    """64-bit hash of each row, from its columns and values.
+def row_hashes(observed: Observations, column_keys: Array) -> Array:
+    """64-bit hash of each row, from the keys of its columns and its values.
 
     `hashlib` has no vectorized hash of many short rows.
     """
-    values = observed.values.astype(np.float64) + 0.0  # -0.0 becomes 0.0
-    columns = splitmix64(observed.indices.astype(np.uint64) + np.uint64(salt))
-    entries = splitmix64(values.view(np.uint64) ^ columns)
+    return _hash_rows(observed, value_bits(observed) ^ column_keys[observed.indices])
+
+
+def _hash_rows(observed: Observations, words: Array) -> Array:
+    """Hash of the set of words of each row, one word for each entry."""
     counts = observed.row_counts
     hashes = counts.astype(np.uint64)
     some = np.flatnonzero(counts)
     if len(some):
-        hashes[some] += np.add.reduceat(entries, observed.indptr[some])
+        hashes[some] += np.add.reduceat(splitmix64(words), observed.indptr[some])
     return splitmix64(hashes)
+
+
+def value_bits(observed: Observations) -> Array:
+    """The bits of the values; 0.0 and -0.0 have the same."""
+    return (observed.values.astype(np.float64) + 0.0).view(np.uint64)
+
+
+def number_ties(hashes: Array) -> Array:
+    """Hashes that are all different: equal ones are told apart by their count."""
+    _, places = np.unique(hashes, return_inverse=True)
+    order = np.argsort(places, kind="stable")
+    starts = np.flatnonzero(np.diff(places[order], prepend=-1))
+    counts = np.empty(len(hashes), dtype=np.uint64)
+    lengths = np.diff(np.append(starts, len(hashes)))
+    counts[order] = np.arange(len(hashes)) - np.repeat(starts, lengths)
+    return splitmix64(hashes ^ splitmix64(counts))
+
+
+def canonical_order(observed: Observations) -> tuple[Array, Array]:
+    """Orders of the rows and of the columns that depend on their contents alone.
+
+    If rows or columns are permuted, the orders name the same ones; only lines that are
+    equal can change places. Other units of the columns, and ``-X``, make no difference.
+    What is drawn for the matrix in this order does not depend on the order it came in.
+    """
+    positions = observed.with_values(np.arange(observed.n_observed)).transpose()
+    by_columns = positions.with_values(observed.values[positions.values])
+    by_columns = by_columns.with_values(_value_ranks(by_columns))
+    by_rows = observed.with_values(np.empty(observed.n_observed, dtype=np.uint64))
+    by_rows.values[positions.values] = by_columns.values
+    # Lines are told apart by the lines that they have entries in common with, as far as
+    # these have been told apart.
+    row_keys = np.zeros(observed.shape[0], dtype=np.uint64)
+    for _ in range(2):
+        words = by_columns.values ^ row_keys[by_columns.indices]
+        column_keys = _hash_rows(by_columns, words)
+        row_keys = _hash_rows(by_rows, by_rows.values ^ column_keys[by_rows.indices])
+    return np.argsort(row_keys, kind="stable"), np.argsort(column_keys, kind="stable")
+
+
+def _value_ranks(observed: Observations) -> Array:
+    """Ranks of the values among the different ones of their row, 0 in the middle.
+
+    Those of ``-X`` have the other sign, so the sign that is more frequent in ``X``
+    becomes plus; signs are left out if none is.
+    """
+    rows = observed.rows
+    order = np.lexsort((observed.values, rows))
+    values = observed.values[order]
+    first = np.ones(len(rows), dtype=bool)
+    first[1:] = rows[1:] != rows[:-1]
+    new = first.copy()
+    new[1:] |= values[1:] != values[:-1]
+    numbers = np.cumsum(new)
+    lowest = numbers[first]
+    highest = np.append(lowest[1:], numbers[-1:] + 1) - 1
+    ranks = 2 * numbers - (lowest + highest)[np.cumsum(first) - 1]
+    balance = np.sign(np.sign(ranks).sum())
+    codes = np.empty(len(rows), dtype=np.uint64)
+    codes[order] = (ranks * balance if balance else np.abs(ranks)).view(np.uint64)
+    return codes
 
 
 def splitmix64(bits: Array) -> Array:

@@ -25,7 +25,8 @@ def make_split(X, share=0.1, seed=0):
 @pytest.fixture
 def one_split(monkeypatch):
     """Split small matrices once, like large ones."""
-    monkeypatch.setattr(trials, "MAX_SPLITS", 1)
+    monkeypatch.setattr("ncarl.holdout.MAX_SPLITS", 1)
+    monkeypatch.setattr("ncarl.holdout.MAX_TINY_SPLITS", 1)
 
 
 def to_dense(observed):
@@ -167,18 +168,6 @@ def test_seed_fixes_the_split(X):
     assert_array_equal(once.transform(X), twice.transform(X))
     other = NCARLCV(**options, random_state=4).fit(X)
     assert (other.cv_results_["error"] != once.cv_results_["error"]).all()
-
-
-def test_small_matrices_are_split_until_50_entries_are_scored(X):
-    observed = Observations.from_dense(X)
-    parts = trials.make_splits(observed, 0.1, np.random.default_rng(0))
-    hidden = [part.n_observed for _, part in parts]
-    assert sum(hidden[:-1]) < 50 <= sum(hidden)
-    assert len({tuple(part.rows * 100 + part.indices) for _, part in parts}) > 1
-    fewest = trials.make_splits(
-        observed, 1 / observed.n_observed, np.random.default_rng(0)
-    )
-    assert len(fewest) == 10
 
 
 def test_wide_matrix_is_searched_on_its_rows(X):

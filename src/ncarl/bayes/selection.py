@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
@@ -41,13 +40,15 @@ from ncarl.engines.base import Engine
 from ncarl.fitting.checkpoint import CheckpointFile, check_array
 from ncarl.fitting.kernel_model import KernelModel
 from ncarl.fitting.loop import History, Iterate
-from ncarl.holdout import hash_split, hash_split_rows, missing_pattern_split
+from ncarl.holdout import (
+    count_splits,
+    hash_split,
+    hash_split_rows,
+    missing_pattern_split,
+)
 from ncarl.observations import Observations
 from ncarl.validation import check_integer
 
-#: Small matrices are split up to `MAX_SPLITS` times, until `MIN_HELD_OUT` entries have
-#: been held out.
-MIN_HELD_OUT, MAX_SPLITS = 2000, 5
 #: Of more entries, only those of a sample of rows are held out.
 ROW_SAMPLING_THRESHOLD = 20_000_000
 #: A source with fewer entries is read into memory.
@@ -329,17 +330,16 @@ def make_validation_splits(
     if is_large or not isinstance(raw, InMemoryDataset):
         return _split_sampled_rows(raw, transform, fraction, seed)
     rng = np.random.default_rng(seed)
-    observed = transform(raw.observed)
-    first = ValidationSplit.from_observations(
-        *missing_pattern_split(observed, fraction, rng)
-    )
-    hidden = first.hidden.n_observed
-    if hidden == 0 or first.test_inputs.n_observed == 0:
+    first = missing_pattern_split(raw.observed, fraction, rng)
+    if 0 in (part.n_observed for part in first):
         return []
-    count = min(MAX_SPLITS, math.ceil(MIN_HELD_OUT / hidden))
+    count = count_splits(first[1].n_observed)
     n_more = 0 if count == 1 else 2 * count - 1
-    more = (missing_pattern_split(observed, fraction, rng) for _ in range(n_more))
-    return [first, *(ValidationSplit.from_observations(*pair) for pair in more)]
+    more = (missing_pattern_split(raw.observed, fraction, rng) for _ in range(n_more))
+    return [
+        ValidationSplit.from_observations(transform(kept), transform(hidden))
+        for kept, hidden in (first, *more)
+    ]
 
 
 def _split_sampled_rows(

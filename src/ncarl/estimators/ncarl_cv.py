@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -28,7 +27,7 @@ from ncarl.estimators.validation import (
 )
 from ncarl.fitting.checkpoint import CheckpointContents, CheckpointFile
 from ncarl.fitting.ncarl import KernelProblem, Settings
-from ncarl.holdout import random_split
+from ncarl.holdout import random_splits
 from ncarl.metrics import relative_rmse
 from ncarl.observations import Observations
 from ncarl.progress import progress_bar
@@ -39,9 +38,6 @@ from ncarl.validation import (
     check_integer,
     check_number,
 )
-
-#: A small matrix is split again until so many held-out entries have been scored.
-MIN_HELD_OUT, MAX_SPLITS = 50, 10
 
 
 @dataclass(frozen=True)
@@ -142,18 +138,6 @@ def fit_grid(
     return results
 
 
-def make_splits(
-    observed: Observations, fraction: float, rng: np.random.Generator
-) -> list[tuple[Observations, Observations]]:
-    """Pairs of kept and held-out entries; empty if no entry can be spared."""
-    first = random_split(observed, fraction, rng)
-    hidden = first[1].n_observed
-    if hidden == 0:
-        return []
-    count = min(MAX_SPLITS, math.ceil(MIN_HELD_OUT / hidden))
-    return [first, *(random_split(observed, fraction, rng) for _ in range(count - 1))]
-
-
 @dataclass
 class HoldoutScorer:
     """Fits points of a grid and scores them on the held-out entries of all splits."""
@@ -235,8 +219,8 @@ class NCARLCV(KernelEstimator):
         Centerings to try; "auto" tries None and "two-way", and "columns" in place of
         None where columns are scaled.
     validation : float, default=0.1
-        Fraction of the observed entries that is held out. Small matrices are split
-        several times, until some fifty held-out entries have been scored.
+        Fraction of the observed entries that is held out. Matrices of fewer than 20,000
+        entries are split several times.
     search_iter, search_tol : int, default=15, and float, default=1e-3
         Maximum number of steps, and tolerance, at a point of the grid.
     random_state : int, default=0
@@ -313,8 +297,9 @@ class NCARLCV(KernelEstimator):
     def _select_point(
         self, points: list[GridPoint], dataset: InMemoryDataset, engine: Engine
     ) -> GridPoint:
-        rng = np.random.default_rng(int(self.random_state))
-        splits = make_splits(dataset.observed, float(self.validation), rng)
+        splits = random_splits(
+            dataset.observed, float(self.validation), int(self.random_state)
+        )
         if not splits:
             warnings.warn(
                 "X has too few observed entries to hold some of them out; the first "
