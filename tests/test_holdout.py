@@ -10,9 +10,12 @@ from numpy.testing import assert_array_equal
 
 from ncarl.holdout import (
     _count_shared_columns,
+    count_splits,
     has_block_missingness,
     missing_pattern_split,
+    neighbor_missingness,
     random_split,
+    random_splits,
 )
 from ncarl.observations import Observations
 
@@ -158,3 +161,100 @@ def test_common_columns_of_pairs_do_not_depend_on_chunks(shape, room, rng, monke
     one, other = rng.integers(0, shape[0], (2, 70))
     found = _count_shared_columns(observed, one, other)
     assert found.tolist() == (seen[one] & seen[other]).sum(axis=1).tolist()
+
+
+def entry_names(observed, hidden):
+    """Held-out entries as a mask."""
+    mask = np.zeros(observed.shape, dtype=bool)
+    mask[hidden.rows, hidden.indices] = True
+    return mask
+
+
+class TestOrder:
+    """What is held out depends on contents, not on the order of rows and columns."""
+
+    @pytest.mark.parametrize("split", [random_split, missing_pattern_split])
+    @pytest.mark.parametrize("pattern", ["random", "sensors", "panel"])
+    def test_permuted_matrices_lose_the_same_entries(self, rng, split, pattern):
+        seen = {
+            "random": rng.random((120, 20)) < 0.8,
+            "sensors": sensors(rng),
+            "panel": panel(rng),
+        }[pattern]
+        walks = np.cumsum(rng.standard_normal((120, 3)), axis=0)
+        X = np.where(seen, walks @ rng.standard_normal((3, 20)), np.nan)
+        rows, columns = rng.permutation(120), rng.permutation(20)
+        masks = []
+        for matrix in (X, X[np.ix_(rows, columns)], -X, X * 3.0 ** np.arange(20)):
+            observed = Observations.from_dense(matrix)
+            hidden = split(observed, 0.1, np.random.default_rng(2))[1]
+            masks.append(entry_names(observed, hidden))
+        assert masks[0].any()
+        assert_array_equal(masks[1], masks[0][np.ix_(rows, columns)])
+        assert_array_equal(masks[2], masks[0])
+        assert_array_equal(masks[3], masks[0])
+
+    def test_equal_rows_do_not_lose_the_same_entries(self):
+        X = np.tile(np.arange(8.0), (60, 1))
+        observed = Observations.from_dense(X)
+        hidden = random_split(observed, 0.25, np.random.default_rng(0))[1]
+        assert hidden.column_counts.max() < 30
+        assert len(np.unique(hidden.row_counts)) > 3
+
+    def test_draws_differ(self, rng):
+        observed = Observations.from_dense(rng.standard_normal((30, 10)))
+        splits = random_splits(observed, 0.1, 0)
+        assert len(splits) == count_splits(30)
+        names = [entry_names(observed, hidden) for _, hidden in splits]
+        assert not any(np.array_equal(names[0], other) for other in names[1:])
+        again = random_splits(observed, 0.1, 0)
+        assert_array_equal(entry_names(observed, again[1][1]), names[1])
+
+
+@pytest.mark.parametrize(
+    ("hidden", "count"), [(1, 10), (5, 10), (20, 5), (500, 4), (1999, 2), (2000, 1)]
+)
+def test_small_matrices_are_split_several_times(hidden, count, monkeypatch):
+    monkeypatch.setattr("ncarl.holdout.MAX_SPLITS", 5)
+    assert count_splits(hidden) == count
+
+
+def test_no_split_if_no_entry_can_be_spared():
+    assert random_splits(numbered(np.eye(3, dtype=bool)), 0.1, 0) == []
+
+
+class TestNeighborMissingness:
+    def test_is_1_for_outages_and_0_at_random(self, rng):
+        # Neighbors in time are similar, so that an outage hides similar rows.
+        walks = np.cumsum(rng.standard_normal((300, 20)), axis=0)
+        order = rng.permutation(300)
+        outages = np.where(sensors(rng, m=300), walks, np.nan)[order]
+        single = np.where(rng.random((300, 20)) < 0.9, walks, np.nan)
+        found = [
+            neighbor_missingness(Observations.from_dense(X), rng)
+            for X in (outages, outages.T, single, single.T)
+        ]
+        assert found[0] > 0.7
+        assert max(map(abs, found[1:])) < 0.2
+
+    def test_equals_a_naive_count(self, rng):
+        X = np.where(rng.random((25, 9)) < 0.8, rng.standard_normal((25, 9)), np.nan)
+        Z = (X - np.nanmean(X, axis=0)) / np.nanstd(X, axis=0)
+        both = total = chance = 0.0
+        for i in range(25):
+            if not np.isnan(X[i]).any() or np.isnan(X[i]).all():
+                continue
+            squares = np.square(np.delete(Z, i, axis=0) - Z[i])
+            distances = np.insert(np.nanmean(squares, axis=1), i, np.inf)
+            nearest = int(np.argmin(distances))
+            gaps = np.isnan(X[i])
+            both += np.sum(gaps & np.isnan(X[nearest]))
+            chance += np.isnan(X).mean(axis=0)[gaps].sum()
+            total += gaps.sum()
+        expected = (both - chance) / (total - chance)
+        found = neighbor_missingness(Observations.from_dense(Z), rng)
+        assert found == pytest.approx(expected)
+
+    def test_complete_and_tiny_matrices_have_none(self, rng):
+        assert neighbor_missingness(numbered(np.ones((4, 4), dtype=bool)), rng) == 0.0
+        assert neighbor_missingness(numbered(np.eye(2, dtype=bool)), rng) == 0.0

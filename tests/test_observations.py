@@ -10,7 +10,13 @@ from numpy.testing import assert_array_equal
 from scipy import sparse
 
 import ncarl.observations
-from ncarl.observations import Fingerprint, Observations, from_triplets
+from ncarl.observations import (
+    Fingerprint,
+    Observations,
+    canonical_order,
+    from_triplets,
+    number_ties,
+)
 
 gappy = arrays(
     np.float64,
@@ -203,3 +209,58 @@ def test_unused_capacity_and_stale_flags_do_no_harm():
     S = sparse.csr_array(([1.0, 2.0], [2, 0], [0, 2]), shape=(1, 3))
     S.has_sorted_indices = True
     assert_array_equal(Observations.from_sparse(S).indices, [0, 2])
+
+
+class TestCanonicalOrder:
+    @given(X=gappy)
+    def test_has_every_row_and_column_once(self, X):
+        orders = canonical_order(Observations.from_dense(X))
+        assert [sorted(order) for order in orders] == [[*range(s)] for s in X.shape]
+
+    def test_names_the_same_rows_and_columns(self):
+        rng = np.random.default_rng(0)
+        for X in (rng.standard_normal((40, 9)), rng.integers(0, 2, (30, 12)) * 1.0):
+            X[rng.random(X.shape) < 0.3] = np.nan
+            rows, columns = (rng.permutation(length) for length in X.shape)
+            expected = canonical_order(Observations.from_dense(X))
+            found = canonical_order(Observations.from_dense(X[np.ix_(rows, columns)]))
+            for one, other, order in zip(expected, found, (rows, columns), strict=True):
+                assert_array_equal(order[other], one)
+            negative = canonical_order(Observations.from_dense(-X))
+            assert_array_equal(negative[0], expected[0])
+            assert_array_equal(negative[1], expected[1])
+
+    def test_ignores_units_and_last_bits_of_columns(self):
+        rng = np.random.default_rng(1)
+        X = rng.standard_normal((40, 9))
+        X[rng.random(X.shape) < 0.3] = np.nan
+        expected = canonical_order(Observations.from_dense(X))
+        found = canonical_order(Observations.from_dense(X * np.pi ** np.arange(9) + 2))
+        assert_array_equal(found[0], expected[0])
+        assert_array_equal(found[1], expected[1])
+
+    def test_is_an_order_like_any_other(self):
+        # Neither the counts nor the sizes of rows show in their places.
+        X = np.arange(4000.0).reshape(200, 20)
+        rows, _ = canonical_order(Observations.from_dense(X))
+        assert abs(np.corrcoef(rows, np.arange(200))[0, 1]) < 0.25
+
+
+def test_reorder_moves_rows_and_columns(rng):
+    X = np.where(rng.random((8, 5)) < 0.6, rng.random((8, 5)), np.nan)
+    rows, columns = rng.permutation(8), rng.permutation(5)
+    moved = Observations.from_dense(X).reorder(rows, columns)
+    expected = Observations.from_dense(X[np.ix_(rows, columns)])
+    assert_array_equal(moved.values, expected.values)
+    assert_array_equal(moved.indices, expected.indices)
+    assert_array_equal(moved.indptr, expected.indptr)
+
+
+def test_ties_of_hashes_are_told_apart_by_their_count():
+    hashes = np.array([7, 3, 7, 7, 3, 5], dtype=np.uint64)
+    numbered = number_ties(hashes)
+    assert len(np.unique(numbered)) == 6
+    assert number_ties(hashes[[0, 1, 5]])[0] == numbered[0]
+    moved = number_ties(hashes[::-1])
+    assert {*moved} == {*numbered}
+    assert moved[0] == numbered[5]

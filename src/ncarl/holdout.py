@@ -105,9 +105,8 @@ def _split_in_canonical_order(
 
     The order in which its rows and columns came then makes no difference.
     """
-    rows, columns = canonical_order(observed)
     numbered = observed.with_values(np.arange(observed.n_observed))
-    inner = numbered.take_rows(rows).transpose().take_rows(columns).transpose()
+    inner = numbered.reorder(*canonical_order(observed))
     mask = draw(inner.with_values(observed.values[inner.values]), fraction, rng)
     hidden = np.zeros(observed.n_observed, dtype=bool)
     hidden[inner.values[mask]] = True
@@ -174,8 +173,12 @@ def _choose_closer_split(
     # but rows that miss the same entries are no longer similar ones, as they are while
     # a sensor is down: then only patterns of other columns resemble the missing
     # entries.
-    excess = neighbor_missingness(observed, rng)
-    excess -= neighbor_missingness(observed.transpose(), rng)
+    stds, columns = observed.column_stds(), observed.indices
+    scaled = observed.values - observed.column_means()[columns]
+    scaled /= np.where(stds > 0.0, stds, 1.0)[columns]
+    standardized = observed.with_values(scaled)
+    excess = neighbor_missingness(standardized, rng)
+    excess -= neighbor_missingness(standardized.transpose(), rng)
     if abs(excess) > MIN_EXCESS_DIFFERENCE:
         return by_columns if excess > 0.0 else by_rows
     # If the last years of a panel are missing, for example, only patterns of other rows
@@ -197,21 +200,17 @@ def neighbor_missingness(observed: Observations, rng: np.random.Generator) -> fl
     """How much likelier than by chance the most similar row misses the same entries.
 
     The share of the missing entries of some rows that are missing in the most similar
-    row too, scaled to 0 if that is by chance and 1 if it misses all of them.
+    row too, scaled to 0 if that is by chance and 1 if it misses all of them. The values
+    must have a common unit.
     """
     (m, n), counts = observed.shape, observed.row_counts
     some = np.flatnonzero((counts > 0) & (counts < n))
     if len(some) < 2 or m < 3:
         return 0.0
     some = rng.choice(some, min(N_COMPARED_ROWS, len(some)), replace=False)
-    stds, means = observed.column_stds(), observed.column_means()
-    columns = observed.indices
-    scaled = (observed.values - means[columns]) / np.where(stds > 0.0, stds, 1.0)[
-        columns
-    ]
-    X = observed.with_values(scaled).to_csr()
+    X = observed.to_csr()
     seen = observed.with_values(np.ones(observed.n_observed)).to_csr()
-    squares = observed.with_values(scaled**2).to_csr()
+    squares = observed.with_values(observed.values**2).to_csr()
     # Squared distances over the columns that both rows have, from sparse products.
     Z, mask = X[some].toarray(), seen[some].toarray()
     distances = squares @ mask.T + seen @ (Z**2).T - 2.0 * (X @ Z.T)

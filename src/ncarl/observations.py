@@ -149,6 +149,10 @@ class Observations:
         csr = sparse.csr_array((self.values, self.indices, indptr), self.shape)
         return self._from_csr(csr[rows])
 
+    def reorder(self, rows: Array, columns: Array) -> Observations:
+        """All rows and columns in other orders."""
+        return self.take_rows(rows).transpose().take_rows(columns).transpose()
+
     def drop_entries(self, dropped: Array) -> Observations:
         """All entries but those where the boolean array ``dropped`` is true."""
         kept = ~dropped

@@ -151,8 +151,9 @@ def test_strength_can_be_selected_on_held_out_entries():
     noisy = np.linalg.norm(model.transform(X) - truth)
     assert noisy < 0.2 * np.linalg.norm(truth)
     assert noisy < np.linalg.norm(FGSR(p=p).fit_transform(X) - truth)
+    # It starts elsewhere, and the problem is not convex.
     same = FGSR(p=p, lam=model.lam_).fit_transform(X)
-    assert_array_equal(same, model.transform(X))
+    assert np.linalg.norm(same - model.transform(X)) < 0.01 * np.linalg.norm(truth)
 
 
 def test_warm_start_restores_dropped_columns():

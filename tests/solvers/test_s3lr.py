@@ -134,7 +134,7 @@ class TestParts:
         model = S3LR(2, 0.3, 0.02, 0.2, relax, tol=0, max_iter=1).fit(X)
         ready = PreprocessedData.from_observations(model.training_, None, False)
         engine = pick_engine("threads")
-        fit = FitInput(model, model.training_, ready, engine, 0.0, {})
+        fit = FitInput(model, model.training_, None, ready, engine, 0.0, {})
         solver = model._make_solver(fit)
         labels = np.arange(14) % 2
         steps = solver.steps(replace(solver.initial_state(), labels=labels), 0)

@@ -304,8 +304,12 @@ class TestPath:
         errors = iter(errors)
         told = []
         table, best = baselines.fit_path(
-            baselines.PathProblem(10.0, FakeSolver, 0.1),
-            lambda ending: next(errors),
+            [
+                baselines.SplitPath(
+                    baselines.PathProblem(10.0, FakeSolver, 0.1),
+                    lambda ending: next(errors),
+                )
+            ],
             on_point=told.append,
         )
         assert told == table
@@ -343,11 +347,12 @@ class TestPath:
     def test_ends_at_the_target_error(self):
         entries = entries_of(np.eye(3))
         errors = iter([5.0, 1.0, 0.5, 0.25, 0.1])
-        table, _ = baselines.fit_path(
+        path = baselines.SplitPath(
             baselines.PathProblem(1.0, lambda lam: SoftImputeALS(entries, lam, 3), 0.1),
             lambda ending: next(errors),
-            target_error=0.5,
+            size=0.5 / baselines.NEGLIGIBLE_ERROR,
         )
+        table, _ = baselines.fit_path([path])
         assert [one.error for one in table] == [5.0, 1.0, 0.5]
 
     def test_ends_after_forty_strengths(self, monkeypatch):
@@ -361,7 +366,7 @@ class TestPath:
         monkeypatch.setattr(baselines, "run_solver", fake_run)
         entries = entries_of(np.eye(3))
         with pytest.raises(KeyboardInterrupt):
-            baselines.fit_path(
-                baselines.PathProblem(1.0, lambda lam: SoftImputeALS(entries, lam, 3)),
-                lambda ending: 0.0,
+            problem = baselines.PathProblem(
+                1.0, lambda lam: SoftImputeALS(entries, lam, 3)
             )
+            baselines.fit_path([baselines.SplitPath(problem, lambda ending: 0.0)])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -21,6 +21,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from ncarl.centering import root_mean_square
 from ncarl.containers import validate_observations
 from ncarl.core.types import Array
 from ncarl.dataset import InMemoryDataset
@@ -42,9 +43,9 @@ from ncarl.estimators.validation import (
 )
 from ncarl.fitting.loop import FitResult
 from ncarl.fitting.matrix_model import MatrixModel, PreprocessedData
-from ncarl.holdout import random_split
+from ncarl.holdout import random_split, random_splits
 from ncarl.metrics import relative_rmse, rmse
-from ncarl.observations import Observations
+from ncarl.observations import Observations, canonical_order
 from ncarl.progress import progress_bar
 from ncarl.solvers.base import (
     CONTINUATION_TOL,
@@ -87,7 +88,8 @@ class FitInput:
     """What an estimator makes its solver of."""
 
     estimator: MatrixEstimator
-    observed: Observations  # as they were given
+    observed: Observations  # with their rows and columns in canonical order
+    row_order: Array  # (m,): rows as they were given, in that order
     data: PreprocessedData  # the same, centered and in the units of the solver
     engine: Engine
     tol: float
@@ -153,10 +155,14 @@ class MatrixEstimator(MatrixParameters, BaseCompleter):
                 lam, path = search_state.get("lam", 1.0), search_state.get("path", [])
                 if not 0.0 < float(lam) < math.inf or not isinstance(path, list):
                     raise ValueError("its search has no valid strength")
-        data = self._preprocess(observed)
+        # In an order that depends on the contents alone: a solution that is not exact
+        # would otherwise depend on the order of rows and columns.
+        rows, columns = canonical_order(observed)
+        ordered = observed.reorder(rows, columns)
+        data = self._preprocess(ordered)
         for name in ("gap_", "dual_"):  # of an earlier fit; not every solver sets them
             self.__dict__.pop(name, None)
-        fit = FitInput(self, observed, data, engine, tol, search_state)
+        fit = FitInput(self, ordered, rows, data, engine, tol, search_state)
         solver = self._make_solver(fit)
         with self._observers(max_iter, type(self).__name__) as observers:
             result = run_solver(
@@ -170,7 +176,12 @@ class MatrixEstimator(MatrixParameters, BaseCompleter):
                 search_state=search_state,
                 state=fit.initial_state,
             )
-        return self._finalize_fit(fit, solver, result, max_iter)
+        self._set_history(fit, solver, result)
+        back = np.argsort(rows), np.argsort(columns)
+        self._set_fitted_attributes(
+            observed, data.reorder(*back), solver.finalize(result.last).reorder(*back)
+        )
+        return self._end_fit(result, max_iter, tol)
 
     # --- implemented or overridden by subclasses -------------------------------------
 
@@ -210,9 +221,9 @@ class MatrixEstimator(MatrixParameters, BaseCompleter):
             tol = check_number("tol", self.tol, low=0.0)
         return max_iter, tol
 
-    def _finalize_fit(
-        self, fit: FitInput, solver: Solver, result: FitResult[Any], max_iter: int
-    ) -> Self:
+    def _set_history(
+        self, fit: FitInput, solver: Solver, result: FitResult[Any]
+    ) -> None:
         history = result.history
         units = {"mu": fit.data.value_unit(solver.degree - 2.0), "lam": self._lam_unit}
         for name in units.keys() & history.keys():
@@ -221,10 +232,6 @@ class MatrixEstimator(MatrixParameters, BaseCompleter):
             fit.engine, history, result.last.step, result.converged
         )
         self.objective_ = float(self.history_["objective"][-1])
-        self._set_fitted_attributes(
-            fit.observed, fit.data, solver.finalize(result.last)
-        )
-        return self._end_fit(result, max_iter, fit.tol)
 
     def _set_fitted_attributes(
         self, observed: Observations, data: PreprocessedData, solution: SolverResult
@@ -398,9 +405,8 @@ def _search_lam(
     """
     estimator: Any = fit.estimator
     observed, search_state = fit.observed, fit.search_state
-    rng = np.random.default_rng(int(estimator.random_state))
-    kept, hidden = random_split(observed, fraction, rng)
-    if hidden.n_observed == 0:
+    splits = random_splits(observed, fraction, int(estimator.random_state))
+    if not splits:
         warnings.warn(
             "X has too few observed entries to hold some of them out; lam='auto' takes "
             f"{FALLBACK_LAM_RATIO:g} of the largest useful strength",
@@ -411,24 +417,23 @@ def _search_lam(
         unit = fit.data.value_unit(2.0 - degree)
         search_state["lam"] = FALLBACK_LAM_RATIO * largest * unit
         return None
-    data = estimator._preprocess(kept)
-    problem = path_factory(data)
-    score, size = _make_scorer(data, hidden)
+    data = [estimator._preprocess(kept) for kept, _ in splits]
+    paths = [
+        SplitPath(path_factory(d), *_make_scorer(d, hidden), d.value_unit(2.0 - degree))
+        for d, (_, hidden) in zip(data, splits, strict=True)
+    ]
     with progress_bar(estimator.progress, MAX_PATH_LENGTH, "search") as advance:
         points, state = fit_path(
-            problem,
-            score,
-            target_error=NEGLIGIBLE_ERROR * size,
-            on_point=lambda point: advance(f"error {point.error:.4g}"),
+            paths, on_point=lambda point: advance(f"error {point.error:.4g}")
         )
     best = min(points, key=lambda point: point.error)
-    unit = data.value_unit(2.0 - degree)
     # The singular values of noise grow with the square root of the number of entries,
     # so the threshold must grow when the held-out entries are added again.
-    growth = (observed.n_observed / kept.n_observed) ** (1.0 - degree / 2.0)
-    search_state["lam"] = best.lam * unit * growth
-    search_state["path"] = [{**p._asdict(), "lam": p.lam * unit} for p in points]
-    return state if data.value_unit() == fit.data.value_unit() else None
+    kept = splits[0][0].n_observed
+    growth = (observed.n_observed / kept) ** (1.0 - degree / 2.0)
+    search_state["lam"] = best.lam * growth
+    search_state["path"] = [point._asdict() for point in points]
+    return state if data[0].value_unit() == fit.data.value_unit() else None
 
 
 def _make_scorer(
@@ -451,48 +456,67 @@ def _make_scorer(
     return score, rmse(truth, np.zeros(len(truth))) * unit
 
 
-class PathPoint(NamedTuple):
-    """One strength of a path."""
+@dataclass
+class SplitPath:
+    """The path of a split: its solvers, and the state at the last strength."""
 
-    lam: float  # in the solver's units
-    error: float  # on the held-out entries
+    problem: PathProblem
+    score: Callable[[SolverResult], float]  # error on the held-out entries
+    size: float = 0.0  # root mean square of the held-out entries
+    unit: float = 1.0  # of strengths, in the user's units
+    state: Any = None
+
+    def run(self, k: int, max_iter: int) -> PathPoint:
+        """Solve the problem of the k-th strength, from the state of the last one."""
+        strength = self.problem.max_strength * PATH_DECAY**k
+        solver = self.problem.make_solver(strength)
+        last, tol = self.state, self.problem.tol
+        state = solver.initial_state() if last is None else solver.warm_start(last)
+        result = run_solver(solver, max_iter=max_iter, tol=tol, state=state)
+        if result.interrupted:
+            raise KeyboardInterrupt
+        self.state = result.last.state
+        solution = solver.finalize(result.last)
+        error, steps = self.score(solution), result.last.step
+        return PathPoint(strength * self.unit, error, steps, solution.rank)
+
+
+class PathPoint(NamedTuple):
+    """One strength of a path: the mean of the splits', or their largest number."""
+
+    lam: float
+    error: float  # root mean square, on the held-out entries
     steps: int
     rank: int  # of the result
 
 
 def fit_path(
-    problem: PathProblem,
-    score: Callable[[SolverResult], float],
+    paths: Sequence[SplitPath],
     *,
     max_iter: int = 200,
-    target_error: float = 0.0,
     on_point: Callable[[PathPoint], None] = lambda _: None,
 ) -> tuple[list[PathPoint], Any]:
     """Fit decreasing strengths until the error on held-out entries stops falling.
 
-    Returns all points of the path, and the last state of the best one. The path also
-    ends at an error of at most ``target_error``.
+    Returns all points, those of the splits pooled, and the last state of the best one
+    (of the first split). The path also ends at a negligible error.
     """
     points: list[PathPoint] = []
-    state: Any = None
     best_state: Any = None
+    sizes = np.array([path.size for path in paths])
+    negligible = NEGLIGIBLE_ERROR * root_mean_square(sizes)
     for k in range(1, MAX_PATH_LENGTH + 1):
-        strength = problem.max_strength * PATH_DECAY**k
-        solver = problem.make_solver(strength)
-        start = solver.initial_state() if state is None else solver.warm_start(state)
-        result = run_solver(solver, max_iter=max_iter, tol=problem.tol, state=start)
-        if result.interrupted:
-            raise KeyboardInterrupt
-        state = result.last.state
-        solution = solver.finalize(result.last)
+        parts = [path.run(k, max_iter) for path in paths]
+        lam, errors, steps, ranks = map(np.array, zip(*parts, strict=True))
+        error = root_mean_square(errors)
         points.append(
-            PathPoint(strength, score(solution), result.last.step, solution.rank)
+            PathPoint(float(lam.mean()), error, int(steps.max()), int(ranks.max()))
         )
         on_point(points[-1])
         best = min(range(len(points)), key=lambda i: points[i].error)
         if best == len(points) - 1:
-            best_state = state
-        if points[best].error <= target_error or _should_stop(points[best:]):
+            best_state = paths[0].state
+        if points[best].error <= negligible or _should_stop(points[best:]):
             break
     return points, best_state
 

@@ -17,11 +17,11 @@ from ncarl.estimators.validation import as_float_array
 from ncarl.fitting.matrix_model import MatrixModel, PreprocessedData
 from ncarl.observations import Observations
 from ncarl.solvers.base import Solver, SolverResult
-from ncarl.solvers.bias import BiasSolver, TwoWayEffects
+from ncarl.solvers.bias import BiasSolver
 from ncarl.solvers.factored import default_rank
 from ncarl.solvers.lrfd import DictionaryLearningSolver, LRFDSolver
 from ncarl.solvers.regl1 import RegL1Solver
-from ncarl.solvers.s3lr import S3LRSolver
+from ncarl.solvers.s3lr import S3LRSolver, number_clusters
 from ncarl.validation import (
     check_choice,
     check_flag,
@@ -103,17 +103,15 @@ class BiasModel(MatrixEstimator):
         self, data: PreprocessedData, solution: SolverResult, observed: Observations
     ) -> MatrixModel:
         """The effects as the additive part of a model with empty factors."""
-        effects: TwoWayEffects = solution.extras.pop("effects_")
-        scales = data.centering.column_scales
-        columns = data.centering.column_effects + scales * effects.column_effects
+        extras, scales = solution.extras, data.centering.column_scales
+        columns = data.centering.column_effects + scales * extras["column_effects_"]
         centering = replace(
-            data.centering, column_effects=columns, row_ridge=effects.row_ridge
+            data.centering, column_effects=columns, row_ridge=extras["row_ridge_"]
         )
         rows = centering.row_effects(rescale(observed, data.unit))
         self.mean_ = centering.mean * data.unit
         self.row_effects_ = rows * (1.0 if self.scale else data.unit)
-        self.column_effects_ = columns * data.unit
-        self.row_ridge_, self.column_ridge_ = effects.row_ridge, effects.column_ridge
+        extras["column_effects_"] = columns * data.unit
         return MatrixModel(None, solution.factors, data.unit, centering, rows, 1.0)
 
 
@@ -302,7 +300,9 @@ class LRFD(MatrixEstimator):
         given = None
         if not isinstance(self.dictionary, str):
             given = _check_dictionary(self.dictionary)
-            if given.shape[0] != problem.shape[0]:
+            if given.shape[0] == problem.shape[0]:
+                given = given[fit.row_order]
+            else:
                 raise ValueError(
                     f"dictionary must have as many rows as X, {problem.shape[0]}, got "
                     f"shape {given.shape}"
@@ -464,3 +464,9 @@ class S3LR(MatrixEstimator):
             tol=fit.tol,
             seed=int(self.random_state),
         )
+
+    def _set_fitted_attributes(
+        self, observed: Observations, data: PreprocessedData, solution: SolverResult
+    ) -> None:
+        solution.extras["labels_"] = number_clusters(solution.extras["labels_"])
+        super()._set_fitted_attributes(observed, data, solution)

@@ -484,13 +484,13 @@ def draw_holdout_masks(
     """A mask of held-out entries for each draw; at least `MIN_HIDDEN` can be scored."""
     if observed.n_observed == 0:
         raise ValueError("X has no observed entry, so there is nothing to hide")
-    numbered = observed.with_values(np.arange(observed.n_observed))
+    names = observed.rows * observed.shape[1] + observed.indices
     split = random_split if plan.pattern == "random" else missing_pattern_split
     masks = []
     for draw in range(plan.repeats):
         rng = np.random.default_rng([plan.random_state, draw])
-        mask = np.zeros(observed.n_observed, dtype=bool)
-        mask[split(numbered, plan.hide, rng)[1].values] = True
+        _, hidden = split(observed, plan.hide, rng)
+        mask = np.isin(names, hidden.rows * observed.shape[1] + hidden.indices)
         scored = np.count_nonzero(units[observed.indices[mask]] > 0.0)
         if scored < MIN_HIDDEN:
             remedy = "hide a larger share"

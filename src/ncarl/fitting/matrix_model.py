@@ -35,6 +35,17 @@ class PreprocessedData:
         residuals = inner.with_values(centering.residuals(inner, effects))
         return cls(residuals, unit, centering, effects, scaled)
 
+    def reorder(self, rows: Array, columns: Array) -> PreprocessedData:
+        """The data with their rows and columns in other orders."""
+        centering = replace(
+            self.centering,
+            column_effects=self.centering.column_effects[columns],
+            column_scales=self.centering.column_scales[columns],
+        )
+        residuals = self.residuals.reorder(rows, columns)
+        effects = self.effects[rows]
+        return replace(self, residuals=residuals, centering=centering, effects=effects)
+
     def value_unit(self, degree: float = 1.0) -> float:
         """One unit of the residuals in the units of the user, to the power ``degree``.
 

@@ -25,7 +25,7 @@ from ncarl.engines import pick_engine
 from ncarl.engines.base import Engine
 from ncarl.holdout import time_shifted_split
 from ncarl.io.base import is_frame, is_polars
-from ncarl.observations import Observations
+from ncarl.observations import Observations, canonical_order
 from ncarl.panel.data import labels_are_dates, table_values
 from ncarl.panel.kriging import EM_STEPS_GRID, Kriging, learn_covariance
 from ncarl.text import join_names
@@ -160,7 +160,11 @@ class GapFiller(BaseEstimator):
             entries, "auto", rounded=False, by_column=True
         )
         standardized = self.seasonality_.transform(scaled, series.phase)
-        hidden, (t, j) = time_shifted_split(observed, np.random.default_rng(seed))
+        # The order of the sensors makes no difference to what is held out.
+        _, order = canonical_order(entries.observed)
+        rng = np.random.default_rng(seed)
+        hidden, (t, places) = time_shifted_split(observed[:, order], rng)
+        hidden, j = hidden[:, np.argsort(order)], order[places]
         if len(t) == 0:
             warnings.warn(
                 "no sensor has enough numbers to hold some out, so the widths of "

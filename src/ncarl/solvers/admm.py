@@ -146,8 +146,9 @@ class ADMM(StepSolver):
                 "gap_": relative_duality_gap(self.problem, state.X, state.Y),
                 "dual_": csr_array(multipliers, shape=o.shape),
             }
+        axes = {"dual_": ("rows", "columns")} if extras else {}
         X = self._to_numpy(state.X)
-        return SolverResult(X, None, state.residual, state.rank, extras)
+        return SolverResult(X, None, state.residual, state.rank, extras, axes)
 
 
 def relative_duality_gap(problem: DenseProblem, X: Array, Y: Array) -> float:

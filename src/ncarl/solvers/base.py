@@ -237,6 +237,25 @@ class SolverResult:
     residual: float  # ||P(X - M)|| / ||M|| before observed values were restored
     rank: int  # of the completed matrix before that
     extras: dict[str, Any] = field(default_factory=dict)  # fitted attributes by name
+    #: Whether the axes of an extra array are the rows, the columns, or neither (None).
+    axes: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
+
+    def reorder(self, rows: Array, columns: Array) -> SolverResult:
+        """The result for the matrix with its rows and columns in other orders."""
+        orders = {"rows": rows, "columns": columns}
+        extras = dict(self.extras)
+        for name, axes in self.axes.items():
+            for axis, kind in enumerate(axes):
+                if kind is not None:
+                    index = (slice(None),) * axis + (orders[kind],)
+                    extras[name] = extras[name][index]
+        X, factors = self.X, self.factors
+        return replace(
+            self,
+            X=None if X is None else X[np.ix_(rows, columns)],
+            factors=factors and (factors[0][rows], factors[1][:, columns]),
+            extras=extras,
+        )
 
 
 class Solver(Protocol):

@@ -86,4 +86,10 @@ class BiasSolver(StepSolver):
         left -= effects.column_effects[o.indices]
         empty = (np.zeros((o.shape[0], 0)), np.zeros((0, o.shape[1])))
         residual = ratio(frobenius_norm(left), frobenius_norm(o.values))
-        return SolverResult(None, empty, residual, 0, {"effects_": effects})
+        extras = {
+            "column_effects_": effects.column_effects,
+            "row_ridge_": effects.row_ridge,
+            "column_ridge_": effects.column_ridge,
+        }
+        axes = {"column_effects_": ("columns",)}
+        return SolverResult(None, empty, residual, 0, extras, axes)

@@ -311,8 +311,12 @@ class LRFDSolver(StepSolver):
             "penalized_": penalized,
             "lam_": state.final_lam * state.norm if penalized else None,
         }
+        # Its columns are those of the matrix, unless empty ones were left out.
+        is_matrix = self.kind == "columns" and self.dictionary is None
+        is_matrix &= state.dictionary.shape[1] == self.problem.shape[1]
+        axes = {"dictionary_": ("rows", "columns" if is_matrix else None)}
         X = self._to_numpy(self._completed_matrix(state))
-        return SolverResult(X, None, state.residual, max(state.rank, 0), extras)
+        return SolverResult(X, None, state.residual, max(state.rank, 0), extras, axes)
 
 
 def _squared_column_norms(A: Array) -> Array:
@@ -470,4 +474,5 @@ class DictionaryLearningSolver(StepSolver):
         D = self._to_numpy(state.D)
         extras = {"dictionary_": D, "penalized_": False, "lam_": None}
         X = self._to_numpy(self.problem.fill_missing(state.D @ state.Z))
-        return SolverResult(X, None, state.residual, state.rank, extras)
+        axes = {"dictionary_": ("rows", None)}
+        return SolverResult(X, None, state.residual, state.rank, extras, axes)

@@ -242,7 +242,9 @@ class S3LRSolver(StepSolver):
             "rounds_": state.round,
         }
         X = self._to_numpy(self.problem.fill_missing(state.X))
-        return SolverResult(X, None, self.problem.residual(state.X), state.rank, extras)
+        residual, both = self.problem.residual(state.X), ("columns", "columns")
+        axes = {"labels_": ("columns",), "coefficients_": both}
+        return SolverResult(X, None, residual, state.rank, extras, axes)
 
 
 def shrink_by_cluster(W: Array, labels: Any, tau: float) -> tuple[Array, Any]:
@@ -297,9 +299,13 @@ def spectral_clustering(C: Any, n_clusters: int, seed: int) -> tuple[Any, int]:
         # With fewer distinct columns than clusters some clusters stay empty.
         warnings.simplefilter("ignore", ConvergenceWarning)
         labels = KMeans(k, n_init=20, random_state=seed).fit(points).labels_
-    # Clusters are numbered in the order of their first columns.
+    return number_clusters(labels), k
+
+
+def number_clusters(labels: Array) -> Array:
+    """Labels with clusters numbered in the order of their first columns."""
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[inverse].astype(np.int64), k
+    return np.argsort(np.argsort(first))[inverse].astype(np.int64)
 
 
 def _laplacian_eigenpairs(A: Array) -> tuple[Any, Any]:

@@ -86,8 +86,15 @@ class SoftImputeALS(StepSolver):
         more = min(self.max_directions, rank + max(EXTRA_DIRECTIONS, rank // 2)) - rank
         if more > 0:
             xp = array_namespace(U)
-            U = xp.concat([U, self._random_orthogonal(U, 0, more)], axis=1)
-            Vt = xp.concat([Vt, self._random_orthogonal(Vt.T, 1, more).T])
+            left = self._random_orthogonal(U, 0, more)
+            right = self._random_orthogonal(Vt.T, 1, more)
+            # In the sense of the residuals, which makes them the opposite for -X.
+            residuals = self.problem.residuals(U * s, Vt)
+            images = self.problem.sparse_matmul(residuals, right)
+            agree = xp.sum(left * images, axis=0) >= 0.0
+            right = xp.where(agree, right, -right)
+            U = xp.concat([U, left], axis=1)
+            Vt = xp.concat([Vt, right.T])
             s = xp.concat([s, asarray_like(U, np.full(more, NEW_DIRECTION_SIZE * lam))])
         residuals = self.problem.residuals(U * s, Vt)
         return SoftImputeState(
