@@ -285,15 +285,19 @@ def _borrow_missing_patterns(
 ) -> Array:
     """Mask of about ``n_hidden`` entries, by giving rows the missing pattern of others.
 
-    No row is the donor of two others.
+    Rows that miss the same entries are adjacent, and every row is the same number of
+    rows away from its donor, so that blocks of missing entries stay blocks.
     """
-    m = observed.shape[0]
+    m, n = observed.shape
+    keys = rng.integers(0, 2**63, size=n, dtype=np.uint64)
+    patterns = row_hashes(observed.with_values(np.zeros(observed.n_observed)), keys)
+    order = np.argsort(patterns, kind="stable")
     distance, start = (int(k) for k in rng.integers(1, max(2, m), size=2))
     hidden, count = np.zeros(observed.n_observed, dtype=bool), 0
     for k in range(m):
         if count >= n_hidden:
             break
-        row, donor = (start + k) % m, (start + k + distance) % m
+        row, donor = order[(start + k) % m], order[(start + k + distance) % m]
         entries = slice(int(observed.indptr[row]), int(observed.indptr[row + 1]))
         there = np.isin(observed.indices[entries], observed.row_columns(donor))
         hidden[entries] = ~there

@@ -135,6 +135,13 @@ def test_hidden_entries_are_not_used(X, monkeypatch, one_split):
     _, hidden = make_split(X)
     changed = X.copy()
     changed[hidden.rows, hidden.indices] = 1e3
+    # Held out in spite of their other values.
+    mask = np.zeros(X.shape, dtype=bool)
+    mask[hidden.rows, hidden.indices] = True
+    parts = [
+        Observations.from_dense(np.where(m, np.nan, changed)) for m in (mask, ~mask)
+    ]
+    monkeypatch.setattr(trials, "random_splits", lambda *_: [tuple(parts)])
     other = NCARLCV(**options).fit(changed).cv_results_["error"]
     assert len(first) == len(guesses) == 24
     assert len(first[0]) == hidden.n_observed == round(0.1 * (~np.isnan(X)).sum())
