@@ -89,6 +89,7 @@ def few_validation_splits(
     """
     if not {"bayes", "faults", "docs"} & set(request.path.parts):
         monkeypatch.setattr("ncarl.holdout.MAX_SPLITS", 2)
+        monkeypatch.setattr("ncarl.holdout.MAX_TINY_SPLITS", 2)
 
 
 @pytest.fixture

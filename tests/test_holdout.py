@@ -216,6 +216,7 @@ class TestOrder:
 )
 def test_small_matrices_are_split_several_times(hidden, count, monkeypatch):
     monkeypatch.setattr("ncarl.holdout.MAX_SPLITS", 5)
+    monkeypatch.setattr("ncarl.holdout.MAX_TINY_SPLITS", 10)
     assert count_splits(hidden) == count
 
 

@@ -63,7 +63,8 @@ EVERY = [*KERNELS, *TRAINING_ONLY, *WITH_NEW_ROWS]
 @pytest.fixture(autouse=True)
 def one_validation_split(monkeypatch):
     """Use one validation split instead of ten to save time."""
-    monkeypatch.setattr("ncarl.bayes.selection.MAX_SPLITS", 1)
+    monkeypatch.setattr("ncarl.holdout.MAX_SPLITS", 1)
+    monkeypatch.setattr("ncarl.holdout.MAX_TINY_SPLITS", 1)
 
 
 def expected_failures(estimator):
