@@ -43,6 +43,8 @@ MissingMarker = int | float | str | None
 INDICATOR_PREFIX = "missingindicator_"
 GRAPH_HINT = "; set graph=None or alpha=0 to switch the graph off"
 
+#: Raised when states that earlier versions saved in checkpoints cannot be continued.
+STATE_FORMAT = 2
 #: Parameters that a fit may change when it resumes from a checkpoint: they say where
 #: it runs, when it stops, and what is done with its result.
 RESULT_NEUTRAL_PARAMS = (
@@ -186,6 +188,7 @@ def open_checkpoint(
     }
     fit_id = {
         "class": type(estimator).__name__,
+        "format of the state": STATE_FORMAT,
         **{name: digest(value) for name, value in {**params, **resolved}.items()},
         "shape": list(dataset.summary.shape),
         "data": dataset.fingerprint(),

@@ -48,7 +48,7 @@ from ncarl.text import count_of, one_line
 
 #: Version of the results, raised by hand with every change that can alter them (data,
 #: masks, solvers, estimators, scores). Stored fits of another version are run again.
-RESULTS_VERSION = "1"
+RESULTS_VERSION = "2"
 #: File of the finished cells in the folder of a study.
 CELLS_FILE = "cells.jsonl"
 #: Folder of completed matrices, beside the file of results.
