@@ -238,7 +238,9 @@ class TestNeighborMissingness:
         assert found[0] > 0.7
         assert max(map(abs, found[1:])) < 0.2
 
-    def test_equals_a_naive_count(self, rng):
+    @pytest.mark.parametrize("room", [100, 100_000])
+    def test_equals_a_naive_count(self, rng, room, monkeypatch):
+        monkeypatch.setattr("ncarl.holdout.MAX_COMPARE_SIZE", room)
         X = np.where(rng.random((25, 9)) < 0.8, rng.standard_normal((25, 9)), np.nan)
         Z = (X - np.nanmean(X, axis=0)) / np.nanstd(X, axis=0)
         both = total = chance = 0.0

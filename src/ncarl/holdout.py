@@ -210,14 +210,25 @@ def neighbor_missingness(observed: Observations, rng: np.random.Generator) -> fl
     some = rng.choice(some, min(N_COMPARED_ROWS, len(some)), replace=False)
     X = observed.to_csr()
     seen = observed.with_values(np.ones(observed.n_observed)).to_csr()
-    squares = observed.with_values(observed.values**2).to_csr()
-    # Squared distances over the columns that both rows have, from sparse products.
     Z, mask = X[some].toarray(), seen[some].toarray()
-    distances = squares @ mask.T + seen @ (Z**2).T - 2.0 * (X @ Z.T)
-    shared = seen @ mask.T
-    distances = np.where(shared > 0.0, distances / np.maximum(shared, 1.0), np.inf)
-    distances[some, np.arange(len(some))] = np.inf
-    nearest = distances.argmin(axis=0)
+    columns = np.arange(len(some))
+    nearest, least = np.zeros(len(some), dtype=np.int64), np.full(len(some), np.inf)
+    step = max(1, MAX_COMPARE_SIZE // max(n, len(some)))
+    for first in range(0, m, step):
+        # Mean squared distances over the columns that both rows have.
+        A, there = (
+            X[first : first + step].toarray(),
+            seen[first : first + step].toarray(),
+        )
+        shared = there @ mask.T
+        distances = A**2 @ mask.T + there @ (Z**2).T - 2.0 * (A @ Z.T)
+        distances = np.where(shared > 0.0, distances / np.maximum(shared, 1.0), np.inf)
+        own = (some >= first) & (some < first + step)
+        distances[some[own] - first, columns[own]] = np.inf
+        closest = distances.argmin(axis=0)
+        closer = distances[closest, columns] < least
+        nearest[closer] = first + closest[closer]
+        least[closer] = distances[closest, columns][closer]
     missing = mask == 0.0
     both = np.count_nonzero(missing & (seen[nearest].toarray() == 0.0))
     chance = float(np.sum(missing * (1.0 - observed.column_counts / m)))
@@ -257,27 +268,14 @@ def has_block_missingness(observed: Observations, rng: np.random.Generator) -> b
 def _count_shared_columns(
     observed: Observations, rows_a: Array, rows_b: Array
 ) -> Array:
-    rows, places = np.unique(np.concatenate([rows_a, rows_b]), return_inverse=True)
-    if len(rows) ** 2 > MAX_COMPARE_SIZE // 10:
-        # Many rows, which are short then, are compared pair by pair.
-        seen = observed.with_values(np.ones(observed.n_observed)).to_csr()
-        longest = max(1, int(observed.row_counts[rows].max()))
-        step = max(1, MAX_COMPARE_SIZE // longest)
-        parts = [
-            seen[rows_a[k : k + step]].multiply(seen[rows_b[k : k + step]]).sum(axis=1)
-            for k in range(0, len(rows_a), step)
-        ]
-        return np.concatenate([np.asarray(part).ravel() for part in parts])
-    # Few rows are compared all with all, some columns at a time.
-    some = observed.take_rows(rows)
-    common = np.zeros((len(rows), len(rows)))
-    step = max(1, MAX_COMPARE_SIZE // len(rows))
-    for first in range(0, observed.shape[1], step):
-        here = (some.indices >= first) & (some.indices < first + step)
-        seen = np.zeros((len(rows), min(step, observed.shape[1] - first)))
-        seen[some.rows[here], some.indices[here] - first] = 1.0
-        common += seen @ seen.T
-    return common[places[: len(rows_a)], places[len(rows_a) :]]
+    seen = observed.with_values(np.ones(observed.n_observed)).to_csr()
+    longest = max(1, int(observed.row_counts[rows_a].max(initial=0)))
+    step = max(1, MAX_COMPARE_SIZE // longest)
+    parts = [
+        seen[rows_a[k : k + step]].multiply(seen[rows_b[k : k + step]]).sum(axis=1)
+        for k in range(0, len(rows_a), step)
+    ]
+    return np.concatenate([np.asarray(part).ravel() for part in (*parts, np.empty(0))])
 
 
 def _borrow_missing_patterns(
