@@ -197,8 +197,11 @@ def _bayesian_fields(result: Completion, unit: str) -> Fields:
         text += f" ({join_names(parts, last=' and ')} alone)"
     yield "error", f"{text}, on {est.validation:.0%} of the entries held out"
     if not math.isnan(est.calibration_):
-        text = f"held-out errors were {est.calibration_:.2f} times their standard "
-        yield "", f"{text}deviations; intervals are corrected for it"
+        factors = [float(np.quantile(est.std_factors_, q)) for q in (0.0, 1.0)]
+        sizes = dict.fromkeys(f"{factor:.2f}" for factor in factors)
+        text = f"standard deviations are {' to '.join(sizes)} times those of the model"
+        text += f", so that held-out errors are {est.calibration_:.2f} times as large"
+        yield "", f"{text}; {est.held_out_coverage_:.1%} of them are within 1.96"
 
 
 def describe_noise(est: Any, unit: str) -> str:
