@@ -45,10 +45,11 @@ class TestFactors:
         assert_allclose(found, off, rtol=0.06)
         # Columns with few entries are shrunk toward all.
         some = rows < 40
-        part = (x[some] for x in (errors, ones, rows, columns, splits))
+        part = [x[some] for x in (errors, ones, rows, columns, splits)]
         fewer = fit_std_factors(*part, 7)
-        assert np.all(np.abs(fewer[[0, 3]] - fewer[6]) < np.abs(off[[0, 3]] - fewer[6]))
-        assert fewer[0] < fewer[1] < fewer[3]
+        own = [np.sqrt(np.mean(part[0][part[3] == j] ** 2)) for j in (0, 3)]
+        assert fewer[0] < fewer[6] < fewer[3]
+        assert fewer[3] / fewer[0] < 0.9 * own[1] / own[0]
         # One split cannot tell whether a column or a block of it differs.
         one = fit_std_factors(errors, ones, rows, columns, 0 * splits, 6)
         assert np.ptp(one) == 0.0
@@ -70,7 +71,7 @@ class TestFactors:
         assert np.median(spread) < 0.05
         assert np.mean(spread) < 0.15
 
-    @pytest.mark.parametrize(("groups", "size"), [(12, 1), (25, 10), (100, 3)])
+    @pytest.mark.parametrize(("groups", "size"), [(20, 1), (25, 10), (100, 3)])
     def test_of_few_errors_give_new_ones_a_mean_square_of_one(self, groups, size):
         # Each row has one common error; the naive factor is too small on average.
         rng, rows = np.random.default_rng(1), np.repeat(np.arange(groups), size)
@@ -83,7 +84,7 @@ class TestFactors:
             squares.append(4.0 / factor**2)  # expected square of a new z
             naive.append(4.0 / np.mean(errors**2))
         assert np.mean(squares) == pytest.approx(1.0, abs=0.06)
-        assert np.mean(naive) > np.mean(squares)
+        assert np.mean(naive) > np.mean(squares) + 0.6 * 2.0 / groups
 
     def test_of_a_few_errors_are_near_one(self):
         for error in (1e-9, 0.0, 1.0):
@@ -121,7 +122,7 @@ class TestFactors:
     def test_shares_are_limited(self, values):
         squares = np.array(values)
         limited = limit_shares(squares)
-        share = max(MAX_SQUARE_SHARE, 3.0 / len(squares))
+        share = max(MAX_SQUARE_SHARE, 10.0 / len(squares))
         assert limited.max() <= share * limited.sum() * (1.0 + 1e-6) + 1e-12
         assert (limited <= squares).all()
         # Those that are changed are the largest, and exactly at the limit.
@@ -134,18 +135,17 @@ class TestFactors:
 
 @pytest.fixture(scope="module")
 def data():
-    """Rows of two kinds, whose standard deviations one kernel does not explain."""
+    """A low-rank matrix with less noise than the fits assume, and what is observed."""
     rng = np.random.default_rng(0)
-    m, n = 300, 12
+    m, n = 240, 16
     truth = rng.standard_normal((m, 2)) @ rng.standard_normal((2, n))
-    truth[::2] = np.sign(truth[::2]) * truth[::2] ** 2
-    values = truth + 0.3 * rng.standard_t(4, (m, n))
+    values = truth + rng.uniform(0.1, 0.7, n) * rng.standard_normal((m, n))
     return values, np.where(rng.random((m, n)) < 0.6, values, np.nan)
 
 
 @pytest.fixture(scope="module", params=["columns", "rows", "both", "auto"])
 def model(request, data):
-    return BayesianNCARL(**FEW, sides=request.param).fit(data[1])
+    return BayesianNCARL(**FEW, noise=1.0, sides=request.param).fit(data[1])
 
 
 def uncalibrated(model):
@@ -162,8 +162,12 @@ class TestEstimator:
         i, j = np.nonzero(np.isnan(X))
         x, std = model.predict(i, j, return_std=True)
         z = (values[i, j] - x) / std
-        assert np.mean(z**2) == pytest.approx(1.0, abs=0.15)
+        # The rows alone learn much from the tenth that was held out.
+        tolerance = 0.2 if model.sides_ == "rows" else 0.1
+        assert np.mean(z**2) == pytest.approx(1.0, abs=tolerance)
         assert np.mean(np.abs(z) <= 1.96) == pytest.approx(0.95, abs=0.02)
+        raw = uncalibrated(model).predict(i, j, return_std=True)[1]
+        assert np.mean(((values[i, j] - x) / raw) ** 2) < 0.5
         assert model.calibration_ == pytest.approx(1.0, abs=0.05)
         assert model.calibration_ == model.blended_scores_.rms
         share = np.mean(np.abs(model.blended_scores_.sorted_scores) < 1.959964)
@@ -220,11 +224,11 @@ class TestEstimator:
 
 
 class TestDraws:
-    @pytest.mark.parametrize("chunk", [20_000_000, 2000])
+    @pytest.mark.parametrize("chunk", [20_000_000, 20_000])
     def test_agree_with_completion_and_deviations(
         self, data, model, monkeypatch, chunk
     ):
-        X, count = data[1], 300
+        X, count = data[1], 200
         if model.sides_ == "rows":
             return
         monkeypatch.setattr(models, "SAMPLE_CHUNK_SIZE", chunk)
@@ -238,8 +242,9 @@ class TestDraws:
             assert_array_equal(draws[:, ~gaps], np.tile(rows[~gaps], (count, 1)))
             assert_allclose(z.mean(axis=0), 0.0, atol=5.5 / np.sqrt(count))
             assert_allclose(z.std(axis=0), 1.0, atol=5.5 / np.sqrt(2 * count))
-            assert np.mean(z) == pytest.approx(0.0, abs=0.01)
-            assert np.mean(z**2) == pytest.approx(1.0, abs=0.01)
+            error = 3.0 * np.sqrt(8.0 / z.size)  # entries of a row are correlated
+            assert np.mean(z) == pytest.approx(0.0, abs=error)
+            assert np.mean(z**2) == pytest.approx(1.0, abs=1.5 * error)
 
     def test_of_a_row_have_the_correlations_of_the_posterior(self, data, model, dense):
         if model.sides_ == "rows":
@@ -247,13 +252,15 @@ class TestDraws:
         X, n = data[1], data[1].shape[1]
         noise = np.broadcast_to(model.noise_, n) ** 2
         zeros = np.zeros(n)
-        draws = model.sample(4000)
-        for i in (0, 3):
+        draws, largest = model.sample(1000), 0.0
+        for i in range(100):
             free = np.isnan(X[i])
             _, latent = dense.conditional(X[i], model.kernel_, noise, zeros)
             C = (latent + np.diag(noise))[np.ix_(free, free)]
             std = np.sqrt(np.diagonal(C))
             expected = C / np.outer(std, std)
-            assert np.abs(expected - np.eye(len(C))).max() > 0.2
             found = np.corrcoef(draws[:, i, free].T)
-            assert_allclose(found, expected, atol=0.07)
+            assert_allclose(found, expected, atol=0.15)
+            off = np.abs(expected - np.eye(len(C)))
+            largest = max(largest, float(off.max(initial=0.0)))
+        assert largest > 0.3

@@ -435,16 +435,16 @@ def fit_std_factors(
     # The mean of a new square over their mean exceeds 1 by its relative variance, that
     # of squared normal numbers at least. One square of 1 is added, for very few.
     relative_variance = max(2.0, float(np.var(squares)) / mean**2) / size
-    common *= (size * mean + 1.0) / (size + 1.0) * (1.0 + relative_variance)
-    return np.asarray(np.sqrt(common * (1.0 + sums) / (1.0 + counts)))
+    variance = (size * mean * common + 1.0) / (size + 1.0) * (1.0 + relative_variance)
+    return np.asarray(np.sqrt(variance * (1.0 + sums) / (1.0 + counts)))
 
 
 def limit_shares(squares: Array) -> Array:
     """Squares of which none is more than `MAX_SQUARE_SHARE` of their sum.
 
-    Of few squares each may be three times their mean.
+    Of few squares each may be ten times their mean.
     """
-    share = max(MAX_SQUARE_SHARE, 3.0 / max(1, len(squares)))
+    share = max(MAX_SQUARE_SHARE, 10.0 / max(1, len(squares)))
     rest = limit = float(np.sum(squares))
     for count, largest in enumerate(np.sort(squares)[::-1][: int(1.0 / share) + 1]):
         limit = share * rest / (1.0 - share * count)
