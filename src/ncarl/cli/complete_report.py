@@ -197,11 +197,14 @@ def _bayesian_fields(result: Completion, unit: str) -> Fields:
         text += f" ({join_names(parts, last=' and ')} alone)"
     yield "error", f"{text}, on {est.validation:.0%} of the entries held out"
     if not math.isnan(est.calibration_):
-        factors = [float(np.quantile(est.std_factors_, q)) for q in (0.0, 1.0)]
-        sizes = dict.fromkeys(f"{factor:.2f}" for factor in factors)
-        text = f"standard deviations are {' to '.join(sizes)} times those of the model"
-        text += f", so that held-out errors are {est.calibration_:.2f} times as large"
-        yield "", f"{text}; {est.held_out_coverage_:.1%} of them are within 1.96"
+        ends = (f"{end(est.std_factors_):.2f}" for end in (np.min, np.max))
+        text = f"held-out errors are {est.calibration_:.2f} times their standard "
+        share = f"{est.held_out_coverage_:.1%} of them within 1.96"
+        yield "", f"{text}deviations (root mean square), {share};"
+        yield (
+            "",
+            f"these are {' to '.join(dict.fromkeys(ends))} times those of the model",
+        )
 
 
 def describe_noise(est: Any, unit: str) -> str:
