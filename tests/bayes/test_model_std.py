@@ -138,7 +138,7 @@ class TestFactors:
 def data():
     """A low-rank matrix with noise, and what is observed of it."""
     rng = np.random.default_rng(0)
-    m, n = 300, 16
+    m, n = 60, 50
     truth = rng.standard_normal((m, 2)) @ rng.standard_normal((2, n))
     values = truth + 0.4 * rng.standard_normal((m, n))
     return values, np.where(rng.random((m, n)) < 0.6, values, np.nan)
@@ -146,7 +146,9 @@ def data():
 
 @pytest.fixture(scope="module", params=["columns", "rows", "both", "auto"])
 def model(request, data):
-    return BayesianNCARL(**FEW, sides=request.param).fit(data[1])
+    found = BayesianNCARL(**FEW, sides=request.param).fit(data[1])
+    assert found.sides_ != "both" or 0.1 < found.weight_ < 0.9
+    return found
 
 
 def uncalibrated(model):
@@ -268,7 +270,7 @@ class TestDraws:
         noise = np.broadcast_to(model.noise_, n) ** 2
         zeros = np.zeros(n)
         draws, largest = model.sample(1000), 0.0
-        for i in range(100):
+        for i in range(30):
             free = np.isnan(X[i])
             _, latent = dense.conditional(X[i], model.kernel_, noise, zeros)
             C = (latent + np.diag(noise))[np.ix_(free, free)]
@@ -278,4 +280,4 @@ class TestDraws:
             assert_allclose(found, expected, atol=0.15)
             off = np.abs(expected - np.eye(len(C)))
             largest = max(largest, float(off.max(initial=0.0)))
-        assert largest > 0.3
+        assert largest > 0.2
