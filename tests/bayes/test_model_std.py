@@ -133,6 +133,15 @@ class TestFactors:
             assert squares[~changed].max(initial=0.0) <= limited.max()
             assert limited.max() == pytest.approx(share * limited.sum())
 
+    @pytest.mark.parametrize(("large", "small"), [(10, 90), (3, 27), (2, 28), (10, 91)])
+    def test_shares_of_equal_outliers_are_limited(self, large, small):
+        squares = np.repeat([1e30, 1.0], [large, small])
+        limited = limit_shares(squares)
+        assert np.isfinite(limited).all()
+        if large * max(MAX_SQUARE_SHARE, 10.0 / len(squares)) < 1.0 - 1e-9:
+            assert limited.max() < 1e3
+        assert (limited[large:] == 1.0).all()
+
 
 @pytest.fixture(scope="module")
 def data():

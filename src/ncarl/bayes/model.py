@@ -445,12 +445,13 @@ def limit_shares(squares: Array) -> Array:
     Of few squares each may be ten times their mean.
     """
     share = max(MAX_SQUARE_SHARE, 10.0 / max(1, len(squares)))
-    rest = limit = float(np.sum(squares))
-    for count, largest in enumerate(np.sort(squares)[::-1][: int(1.0 / share) + 1]):
-        limit = share * rest / (1.0 - share * count)
-        if largest <= limit:
+    ordered, limit = np.sort(squares), np.inf
+    sums = np.cumsum(ordered)
+    for count in range(min(len(squares), math.ceil(1.0 / share - RANK_EPS))):
+        # With the ``count`` largest at the limit, which is a share of the new sum.
+        limit = share * float(sums[-1 - count]) / (1.0 - share * count)
+        if ordered[-1 - count] <= limit:
             break
-        rest -= largest
     return np.minimum(squares, limit)
 
 
