@@ -1,4 +1,4 @@
-"""Coverage of the prediction intervals of BayesianNCARL on held-out entries.
+"""Prediction intervals and standard deviations of BayesianNCARL on held-out entries.
 
 Usage: NCARL_DATA=... python benchmarks/calibration.py [--masks 20] [--sets ...]
        [--engine auto] [--json results/calibration.json]
@@ -7,8 +7,13 @@ Usage: NCARL_DATA=... python benchmarks/calibration.py [--masks 20] [--sets ...]
 For each mask, BayesianNCARL is fitted with its defaults without the held-out entries.
 Coverage is the share of them inside ``predict_interval`` of each level, pooled over the
 masks; for comparison, that of Gaussian intervals from the standard deviations of
-``predict``. Held-out values are as observed: in synthetic data they include noise.
-Jester is restricted to a fixed random 5,000 of its users.
+``predict``. "z2" is the mean square of errors over standard deviations, "1.96 std" the
+share within 1.96 of them. "draws" is the root mean square of the deviations of draws of
+``sample`` from their mean, over the standard deviations of ``predict``; "z2 draws" is
+the mean squared error of their mean over their variance, without the error of the mean
+of few draws. Bounds are not applied to draws. Held-out values are as observed: in
+synthetic data they include noise. Jester is restricted to a fixed random 5,000 of its
+users; the split of ml-100k-u1 is fixed.
 
 An existing JSON file is updated set by set; the figure shows all sets in it, and
 ``--sets none`` only draws the figure. Data sets that are not available are skipped.
@@ -19,6 +24,7 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -30,6 +36,7 @@ from accuracy_sets import (
     losloop,
     machine,
     make_estimator,
+    predefined_split,
     random_holdout,
     read_sets,
     select_specs,
@@ -44,6 +51,10 @@ from scipy.stats import norm
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 #: Target range of the coverage at these levels.
 TARGETS = {0.5: (0.47, 0.53), 0.8: (0.77, 0.83), 0.95: (0.93, 0.97)}
+#: Target ranges of the mean squared z and of the share within 1.96 std.
+SQUARE_TARGET, SHARE_TARGET = (0.95, 1.05), (0.935, 0.965)
+#: Draws of ``sample``.
+N_DRAWS = 5
 #: Colors of Okabe and Ito; line styles distinguish colors that are used twice.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 STYLES = ("-", "--")
@@ -54,6 +65,7 @@ def all_specs():
     parts = [
         *((f"tables-{t}", "20% held out", partial(table, t)) for t in TABLES),
         ("ml-100k", "20% held out", partial(random_holdout, "ml-100k", 0.2)),
+        ("ml-100k-u1", "test set u1", partial(predefined_split, "ml-100k", "u1_test")),
         ("ml-1m", "10% held out", partial(random_holdout, "ml-1m", 0.1)),
         ("jester", "5,000 users, 30% held out", partial(jester, users=5000)),
         ("flixster", "10% held out", partial(random_holdout, "flixster", 0.1)),
@@ -64,6 +76,7 @@ def all_specs():
     ]
     files = {
         "ml-100k": "ml-100k.npz",
+        "ml-100k-u1": "ml-100k.npz",
         "ml-1m": "ml-1m.npz",
         "jester": "jester-1.npz",
         "flixster": "flixster.npz",
@@ -71,7 +84,11 @@ def all_specs():
         "losloop-day": "losloop_speed.npz",
         "smoking": "california_smoking.npz",
     }
-    return [Spec(*part, needs=files.get(part[0])) for part in parts]
+    fixed = {"ml-100k-u1": 1}
+    return [
+        Spec(*part, needs=files.get(part[0]), repeats=fixed.get(part[0], 10**6))
+        for part in parts
+    ]
 
 
 def noisy_synthetic(seed):
@@ -101,10 +118,55 @@ class Coverage:
         }
 
 
+class Deviations:
+    """Squared errors over squared standard deviations, of predictions and draws."""
+
+    def __init__(self):
+        names = ("count", "z2", "within", "draws", "draw errors")
+        self.sums = {name: [] for name in names}
+
+    def add(self, model, split, guess, std):
+        """Add one mask."""
+        valid = std > 0.0  # 0 in columns that are constant without held-out entries
+        z = (split.truth - guess)[valid] / std[valid]
+        draws = draw_entries(model, split.rows[valid], split.cols[valid])
+        mean, squares = draws.mean(axis=0), std[valid] ** 2
+        self.sums["count"].append(len(z))
+        self.sums["z2"].append(float(z @ z))
+        self.sums["within"].append(int(np.sum(np.abs(z) <= 1.96)))
+        self.sums["draws"].append(float(np.sum(draws.var(axis=0, ddof=1) / squares)))
+        errors = (split.truth[valid] - mean) ** 2 / (1.0 + 1.0 / N_DRAWS)
+        self.sums["draw errors"].append(float(np.sum(errors / squares)))
+
+    def summary(self):
+        """Pool the masks; "spread" is the sd of the mean squared z between them."""
+        pooled = {name: float(np.sum(sums)) for name, sums in self.sums.items()}
+        by_mask = np.divide(self.sums["z2"], self.sums["count"])
+        return {
+            "mean_squared_z": pooled["z2"] / pooled["count"],
+            "spread": float(np.std(by_mask)),
+            "within_1.96": pooled["within"] / pooled["count"],
+            "draws_rms": float(np.sqrt(pooled["draws"] / pooled["count"])),
+            "draws_mean_squared_z": pooled["draw errors"] / pooled["draws"],
+        }
+
+
+def draw_entries(model, rows, cols):
+    """Draws of some entries of the matrix of the fit, without bounds."""
+    inner = model.model_
+    n = len(inner.bounds.low)
+    bounds = replace(inner.bounds, low=np.full(n, -np.inf), high=np.full(n, np.inf))
+    model.model_ = replace(inner, bounds=bounds)
+    draws = model.sample(N_DRAWS)[:, rows, cols]
+    model.model_ = inner
+    return draws
+
+
 def measure(spec, masks, engine):
     """Measure coverage on one data set."""
-    intervals, gaussian = Coverage(), Coverage()
+    intervals, gaussian, deviations = Coverage(), Coverage(), Deviations()
     count, seconds, model = 0, [], None
+    masks = min(masks, spec.repeats)
     for k in range(masks):
         split = spec.draw(k)
         start = time.perf_counter()
@@ -117,6 +179,7 @@ def measure(spec, masks, engine):
         guess, sd = model.predict(*at, return_std=True)
         reach = [norm.ppf(0.5 + p / 2.0) * sd for p in LEVELS]
         gaussian.add(split.truth, [(guess - x, guess + x) for x in reach])
+        deviations.add(model, split, guess, sd)
         count += len(split.truth)
     return {
         "protocol": spec.protocol,
@@ -125,6 +188,7 @@ def measure(spec, masks, engine):
         "levels": list(LEVELS),
         "intervals": intervals.summary(count),
         "gaussian": gaussian.summary(count),
+        "std": deviations.summary(),
         "seconds": float(np.mean(seconds)),
         "machine": machine(getattr(model, "engine_", engine)),
     }
@@ -142,7 +206,20 @@ def table_line(name, result):
         line[percent] = f"{100 * coverage:.1f}"
         line[f"width {percent}"] = result["intervals"]["width"][k]
         line[f"Gaussian {percent}"] = f"{100 * result['gaussian']['coverage'][k]:.1f}"
-    return {**line, "in range": "yes" if met else "no", "seconds": result["seconds"]}
+    std = result["std"]
+    square, share = std["mean_squared_z"], std["within_1.96"]
+    right = SQUARE_TARGET[0] <= square <= SQUARE_TARGET[1]
+    right = right and SHARE_TARGET[0] <= share <= SHARE_TARGET[1]
+    return {
+        **line,
+        "in range": "yes" if met else "no",
+        "z2": f"{square:.3f}",
+        "1.96 std": f"{100 * share:.1f}",
+        "draws": f"{std['draws_rms']:.3f}",
+        "z2 draws": f"{std['draws_mean_squared_z']:.3f}",
+        "std in range": "yes" if right else "no",
+        "seconds": result["seconds"],
+    }
 
 
 def draw(results, path):

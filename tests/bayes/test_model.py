@@ -269,7 +269,12 @@ class TestTwoSides:
             for m in (columns, rows, both)
         )
         assert_allclose(z, w * x + (1 - w) * y, rtol=1e-9)
-        assert_allclose(sz**2, w * sx**2 + (1 - w) * sy**2, rtol=1e-9)
+        # Before their calibration.
+        ux, uy, uz = (
+            std / model.std_factors_
+            for std, model in ((sx, columns), (sy, rows), (sz, both))
+        )
+        assert_allclose(uz**2, w * ux**2 + (1 - w) * uy**2, rtol=1e-9)
         i, j = [0, 5, 39], [7, 2, 2]
         assert_allclose(both.predict(i, j), z[i, j], rtol=1e-9)
         assert_allclose(both.predict(i, j, return_std=True)[1], sz[i, j], rtol=1e-9)

@@ -75,8 +75,21 @@ class TestSides:
         w = found.weight
         blend, spread = w * one + (1 - w) * other, np.sqrt(4.0 * w + (1 - w))
         assert found.error == pytest.approx(np.sqrt(np.mean(blend**2)))
-        assert_allclose(found.blended_scores.sorted_scores, np.sort(blend / spread))
-        assert_allclose(found.scores.sorted_scores, np.sort(one / 2.0))
+        columns = np.concatenate([split.hidden.indices for split in splits])
+        assert_allclose(
+            found.blended_scores.sorted_scores,
+            np.sort(blend / (spread * found.blended_std_factors[columns])),
+        )
+        assert_allclose(
+            found.scores.sorted_scores,
+            np.sort(one / (2.0 * found.std_factors[columns])),
+        )
+        # One for each column, and close to what both deviations are off by.
+        n = splits[0].hidden.shape[1]
+        assert found.std_factors.shape == found.blended_std_factors.shape == (n,)
+        assert_allclose(found.std_factors, 0.5, rtol=0.2)
+        off = np.sqrt(np.mean((blend / spread) ** 2))
+        assert_allclose(found.blended_std_factors, off, rtol=0.2)
 
     def test_rows_with_negligible_weight_are_dropped_if_allowed(self, splits, rng):
         count = sum(split.hidden.n_observed for split in splits)
@@ -155,9 +168,9 @@ class TestNearestRows:
         )
         assert found.error == pytest.approx(np.sqrt(np.mean(left**2)))
         assert found.neighbor_correction.std_factor < 0.5
-        assert_allclose(
-            found.blended_scores.sorted_scores,
-            np.sort(left / found.neighbor_correction.std_factor),
-        )
+        columns = np.concatenate([split.hidden.indices for split in splits])
+        stds = found.neighbor_correction.std_factor * found.blended_std_factors[columns]
+        assert_allclose(found.blended_scores.sorted_scores, np.sort(left / stds))
         # The scores of the columns, used for new rows, are unchanged.
-        assert_allclose(found.scores.sorted_scores, np.sort(one))
+        alone = np.sort(one / found.std_factors[columns])
+        assert_allclose(found.scores.sorted_scores, alone)

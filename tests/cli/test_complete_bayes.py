@@ -43,7 +43,11 @@ def test_default_method_matches_the_estimator_and_prints_a_summary(
     alone = [f"{e:.3g} by {side}" for side, e in est.side_errors_.items()]
     words = f"{est.held_out_error_:.3g} ({' and '.join(alone)} alone)"
     assert f"error     {words}, on" in result.stdout
-    for part in ("10% of the entries held out", "times their standard deviations"):
+    shares = f"{est.held_out_coverage_:.1%} of them within 1.96;"
+    low, high = (f"{end(est.std_factors_):.2f}" for end in (np.min, np.max))
+    factors = f"these are {low if low == high else f'{low} to {high}'} times those of"
+    errors = f"errors are {est.calibration_:.2f} times their standard deviations"
+    for part in ("10% of the entries held out", errors, shares, factors):
         assert part in result.stdout
     assert not result.stderr
 

@@ -346,3 +346,34 @@ def test_duplicate_sensor_names(frame):
     filled = fill_gaps(log)
     assert list(filled.columns) == list(log.columns)
     np.testing.assert_array_equal(filled.iloc[:, 1:], fill_gaps(frame))
+
+
+def test_standard_deviations_are_calibrated(monkeypatch):
+    rng, hours = np.random.default_rng(0), np.arange(960)[:, None]
+    noisy = np.sin(2 * np.pi * hours / 24 + np.arange(5.0))
+    noisy += 0.1 * np.cumsum(rng.standard_normal((960, 1)), axis=0)
+    noisy += 0.3 * rng.standard_normal(noisy.shape)
+    hidden = rng.random(noisy.shape) < 0.3
+    given = np.where(hidden, np.nan, noisy)
+    predict, found = Kriging.predict, []
+    for off in (1.0, 0.2):
+        monkeypatch.setattr(
+            Kriging,
+            "predict",
+            lambda self, *args, off=off: (
+                (part := predict(self, *args))[0],
+                off * part[1],
+            ),
+        )
+        filler = GapFiller(period=24).fit(given)
+        filled, std = filler.transform(given, return_std=True)
+        square = np.mean(((noisy - filled)[hidden] / std[hidden]) ** 2)
+        # A little above 1: the seasonality is learned with the held-out entries.
+        assert 0.8 < square < 1.3 < square * (off * filler.std_factor_) ** 2
+        assert filler.calibration_ == pytest.approx(1.0, abs=0.02)
+        assert filler.held_out_coverage_ == pytest.approx(0.95, abs=0.03)
+        low, high = filler.predict_interval(given)
+        found.append((std, low, high, filler.std_factor_))
+    for one, other in zip(found[0][:3], found[1][:3], strict=True):
+        np.testing.assert_allclose(other, one, rtol=0.01)
+    assert found[1][3] == pytest.approx(5.0 * found[0][3], rel=0.01)

@@ -1,7 +1,8 @@
 """`TwoSidedModel`: fitted kernels of the columns and rows of a matrix.
 
 Also in this module: the nearest-neighbor correction of its residuals (`RowNeighbors`),
-draws from its posterior, and conformal intervals (`ConformalScores`).
+draws from its posterior, calibrated standard deviations (`fit_std_factors`), and
+conformal intervals (`ConformalScores`).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -42,6 +44,9 @@ NEIGHBOR_CHUNK_SIZE = 20_000_000
 SAMPLE_CHUNK_SIZE = 20_000_000
 #: Scores that are kept; more would not change the quantiles.
 MAX_SCORES = 100_000
+#: Largest share of one held-out entry in the sum of all squared z: a single wrong value
+#: must not widen all standard deviations.
+MAX_SQUARE_SHARE = 0.1
 #: Largest tail probability from which intervals are extrapolated.
 MAX_TAIL = 1.0 / 3.0
 #: Tolerance of a rank below the next integer.
@@ -177,6 +182,9 @@ class TwoSidedModel:
     rows: KernelModel | None  # of the transposed matrix
     weight: float  # of the column side in entries of the matrix of the fit
     neighbor_correction: NeighborCorrection | None = None  # of entries of that matrix
+    #: (n,): factors of standard deviations by column; None if nothing was held out.
+    std_factors: Array | None = None
+    blended_std_factors: Array | None = None  # in entries of the matrix of the fit
     #: The nearest rows of the matrix of the fit, once they have been computed.
     neighbor_cache: list[RowNeighbors] = field(
         default_factory=list, init=False, repr=False, compare=False
@@ -208,7 +216,7 @@ class TwoSidedModel:
                 X[rows], part = correction.correct(errors, X[rows], part)
                 if deviations is not None:
                     deviations[rows] = part
-        return X, deviations
+        return X, self._calibrate(deviations, transductive)
 
     def predict(
         self, observed: Observations, i: Array, j: Array, engine: Engine, *,
@@ -226,7 +234,15 @@ class TwoSidedModel:
             neighbors = self._row_neighbors(inner, engine)
             errors = neighbors.mean_errors_at(i, j, correction.n_neighbors)
             x, deviations = correction.correct(errors, x, deviations)
-        return x, deviations
+        return x, self._calibrate(deviations, transductive, j)
+
+    def _calibrate(
+        self, deviations: Array | None, transductive: bool, columns: Any = slice(None)
+    ) -> Array | None:
+        factors = self.blended_std_factors if transductive else self.std_factors
+        if deviations is None or factors is None:
+            return deviations
+        return deviations * factors[columns]
 
     def _row_neighbors(self, inner: Observations, engine: Engine) -> RowNeighbors:
         if not self.neighbor_cache:
@@ -252,48 +268,65 @@ class TwoSidedModel:
 
     def sample_posterior(
         self, observed: Observations, n_draws: int, rng: np.random.Generator,
-        engine: Engine,
+        engine: Engine, *, transductive: bool,
     ) -> Array:  # fmt: skip
         """Draws of the completed matrix, shape (n_draws, m, n).
 
-        A draw of the prior is added to the completion of the entries minus that draw
-        (Matheron's rule). All draws of a row share its factorization.
+        Deviations from the mean are draws of the prior minus their completion from
+        their observed entries (Matheron's rule); all draws of a row share its
+        factorization. They have the correlations of the column side, and the means and
+        standard deviations of `complete`.
         """
         assert self.columns is not None
         m, n = observed.shape
         model = self.columns
-        inner, _ = model.prepare(self.scaler.transform(observed))
+        inner = self.scaler.transform(observed)
         uncentered = replace(model, centering=Centering.at_means(np.zeros(n)))
         try:
             factor, _ = cholesky_with_jitter(model.kernel.K, np.arange(n), 0.0)
         except NotPositiveDefiniteError as error:
             message = "the kernel of the columns is not positive semidefinite"
             raise NotPositiveDefiniteError(message) from error
+        # If other sides contribute, deviations are rescaled to their standard ones.
+        kind = "observed" if transductive and model.kernel.s > 0.0 else None
+        means, stds = self.complete(
+            observed, engine, std=kind, transductive=transductive
+        )
+        factors = np.ones(n) if self.std_factors is None else self.std_factors
         drawn = np.empty((n_draws, m, n))
         step = max(1, SAMPLE_CHUNK_SIZE // max(1, n_draws * n))
         for first in range(0, m, step):
-            part = inner.take_rows(np.arange(first, min(first + step, m)))
-            X = _sample_posterior_rows(part, n_draws, rng, uncentered, factor, engine)
-            rows = model.centering.restore(X, 0.0)
-            rows = self.bounds.clip_and_round_rows(self.scaler.inverse_transform(rows))
-            drawn[:, first : first + step] = rows.reshape(n_draws, -1, n)
+            chunk = slice(first, min(first + step, m))
+            part = inner.take_rows(np.arange(chunk.start, chunk.stop))
+            X = _sample_deviations(part, n_draws, rng, uncentered, factor, engine)
+            X *= model.centering.column_scales
+            X = X.reshape(n_draws, -1, n)
+            if stds is None:
+                X *= factors
+            else:
+                _, own = model.complete(part, engine, std=kind)
+                assert own is not None
+                X *= np.divide(stds[chunk], own, out=np.zeros_like(own), where=own > 0)
+            rows = self.scaler.inverse_transform((X + means[chunk]).reshape(-1, n))
+            rows = self.bounds.clip_and_round_rows(rows)
+            drawn[:, chunk] = rows.reshape(n_draws, -1, n)
         drawn[:, observed.rows, observed.indices] = observed.values
         return drawn
 
 
-def _sample_posterior_rows(
+def _sample_deviations(
     observed: Observations, n_draws: int, rng: np.random.Generator, model: KernelModel,
     cholesky_factor: Array, engine: Engine,
 ) -> Array:  # fmt: skip
-    """Draws of some rows with noise, shape (n_draws * m, n)."""
+    """Draws of the deviations of some rows with noise, shape (n_draws * m, n)."""
     m, n = observed.shape
     repeated = observed.take_rows(np.tile(np.arange(m), n_draws))
     prior = rng.standard_normal((n_draws * m, n)) @ cholesky_factor.T
     noise_std = np.sqrt(model.kernel.s)
     noise = noise_std * rng.standard_normal(repeated.n_observed)
-    differences = repeated.values - prior[repeated.rows, repeated.indices] - noise
-    correction, _ = model.complete(repeated.with_values(differences), engine)
-    return prior + correction + noise_std * rng.standard_normal(prior.shape)
+    seen = prior[repeated.rows, repeated.indices] + noise
+    completed, _ = model.complete(repeated.with_values(seen), engine)
+    return prior - completed + noise_std * rng.standard_normal(prior.shape)
 
 
 def average_predictions(
@@ -363,6 +396,86 @@ class ConformalScores:
         if len(self.sorted_scores) == 0:
             return float("nan")
         return float(np.sqrt(np.mean(self.sorted_scores**2)))
+
+    @property
+    def normal_coverage(self) -> float:
+        """Share of the scores within 1.96: 0.95 if they are normal."""
+        if len(self.sorted_scores) == 0:
+            return float("nan")
+        return float(np.mean(np.abs(self.sorted_scores) <= norm.ppf(0.975)))
+
+
+def fit_std_factors(
+    errors: Array, deviations: Array, rows: Array, columns: Array, splits: Array, n: int
+) -> Array | None:
+    """Factors of the standard deviations of ``n`` columns, from held-out errors.
+
+    With them the mean squared z (error over standard deviation) of other entries is 1.
+    They have a common part, and one for each column that is shrunk toward 1. ``splits``
+    is the position of the split that held an entry out. None without errors.
+    """
+    valid = deviations > 0.0
+    scores = errors[valid] / deviations[valid]
+    # An entry that several splits hold out counts once.
+    places = rows[valid].astype(np.int64) * n + columns[valid]
+    _, first, copies = np.unique(places, return_index=True, return_inverse=True)
+    squares = limit_shares(np.bincount(copies, scores**2) / np.bincount(copies))
+    common = float(np.mean(squares)) if len(squares) else 0.0
+    if common == 0.0:
+        return None
+    rows, columns, splits = (x[valid][first] for x in (rows, columns, splits))
+    squares = squares / common
+    ratio = column_variance_ratio(squares, columns, splits)
+    sums = ratio * np.bincount(columns, squares, minlength=n)
+    counts = ratio * np.bincount(columns, minlength=n)
+    # What the other entries predict for each one.
+    squares /= (1.0 + sums[columns] - ratio * squares) / (1.0 + counts[columns] - ratio)
+    mean = float(np.mean(squares))
+    size = effective_sample_size(squares - mean, rows, columns)
+    # The mean of a new square over their mean exceeds 1 by its relative variance, that
+    # of squared normal numbers at least. One square of 1 is added, for very few.
+    relative_variance = max(2.0, float(np.var(squares)) / mean**2) / size
+    variance = (size * mean * common + 1.0) / (size + 1.0) * (1.0 + relative_variance)
+    return np.asarray(np.sqrt(variance * (1.0 + sums) / (1.0 + counts)))
+
+
+def limit_shares(squares: Array) -> Array:
+    """Squares of which none is more than `MAX_SQUARE_SHARE` of their sum.
+
+    Of few squares each may be ten times their mean.
+    """
+    share = max(MAX_SQUARE_SHARE, 10.0 / max(1, len(squares)))
+    ordered, limit = np.sort(squares), np.inf
+    sums = np.cumsum(ordered)
+    for count in range(min(len(squares), math.ceil(1.0 / share - RANK_EPS))):
+        # With the ``count`` largest at the limit, which is a share of the new sum.
+        limit = share * float(sums[-1 - count]) / (1.0 - share * count)
+        if ordered[-1 - count] <= limit:
+            break
+    return np.minimum(squares, limit)
+
+
+def column_variance_ratio(squares: Array, columns: Array, splits: Array) -> float:
+    """Variance of the means of columns over that of single squares (random effects).
+
+    Held-out entries of a column may come in a block, in which they are correlated: how
+    much is seen from how its mean varies between splits. 0 if there is only one.
+    """
+    n_splits, count = int(splits.max()) + 1, len(squares)
+    counts = np.bincount(columns)
+    means = np.bincount(columns, squares) / np.maximum(counts, 1)
+    residuals = squares - means[columns]
+    n_columns = int(np.count_nonzero(counts))
+    if n_splits == 1 or n_columns == 1 or n_columns == count:
+        return 0.0
+    blocks = np.bincount(columns * n_splits + splits, residuals)
+    within = max(
+        float(residuals @ residuals) / (count - n_columns),
+        float(blocks @ blocks) / count * n_splits / (n_splits - 1),
+    )
+    spread = float(counts @ (means - np.mean(squares)) ** 2) - (n_columns - 1) * within
+    between = spread / (count - float(counts @ counts) / count)
+    return max(0.0, between / within) if within > 0.0 else 0.0
 
 
 def effective_sample_size(errors: Array, rows: Array, columns: Array) -> float:

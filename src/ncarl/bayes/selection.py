@@ -30,6 +30,7 @@ from ncarl.bayes.model import (
     can_compare_rows,
     effective_sample_size,
     find_row_neighbors,
+    fit_std_factors,
 )
 from ncarl.centering import root_mean_square
 from ncarl.core.linalg import mean_diagonal
@@ -655,6 +656,8 @@ class Blend:
     side_errors: Mapping[str, float]  # of each side alone, on the same entries
     scores: ConformalScores  # of the column side, or the only one
     blended_scores: ConformalScores
+    std_factors: Array | None  # of the column side, or the only one, by column
+    blended_std_factors: Array | None
 
 
 def concatenate_errors(parts: list[HeldOutErrors]) -> HeldOutErrors:
@@ -686,9 +689,12 @@ def fit_blend(
         weight = 1.0
     if not errors_by_side:
         none = ConformalScores(np.empty(0), 0.0)
-        return Blend(weight, None, float("nan"), {}, none, none)
+        return Blend(weight, None, float("nan"), {}, none, none, None, None)
     rows = np.concatenate([split.hidden.rows for split in splits])
     columns = np.concatenate([split.hidden.indices for split in splits])
+    n_hidden = [split.hidden.n_observed for split in splits]
+    places = rows, columns, np.repeat(np.arange(len(splits)), n_hidden)
+    n = splits[0].hidden.shape[1]
     single = errors_by_side["columns" if "columns" in errors_by_side else "rows"]
     whole = single
     if len(errors_by_side) > 1 and weight < 1.0:
@@ -706,15 +712,24 @@ def fit_blend(
         name: root_mean_square(side.errors) for name, side in errors_by_side.items()
     }
     error = root_mean_square(whole.errors)
-    scores = ConformalScores.from_errors(
-        single.errors, single.deviations, rows, columns
-    )
-    blended = scores
+    factors = fit_std_factors(single.errors, single.deviations, *places, n)
+    scores = _calibrated_scores(single, factors, rows, columns)
+    blended, blended_factors = scores, factors
     if whole is not single:
-        blended = ConformalScores.from_errors(
-            whole.errors, whole.deviations, rows, columns
-        )
-    return Blend(weight, correction, error, by_side, scores, blended)
+        blended_factors = fit_std_factors(whole.errors, whole.deviations, *places, n)
+        blended = _calibrated_scores(whole, blended_factors, rows, columns)
+    return Blend(
+        weight, correction, error, by_side, scores, blended, factors, blended_factors
+    )
+
+
+def _calibrated_scores(
+    held_out: HeldOutErrors, factors: Array | None, rows: Array, columns: Array
+) -> ConformalScores:
+    deviations = held_out.deviations
+    if factors is not None:
+        deviations = deviations * factors[columns]
+    return ConformalScores.from_errors(held_out.errors, deviations, rows, columns)
 
 
 def column_weight(

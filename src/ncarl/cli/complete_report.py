@@ -197,8 +197,14 @@ def _bayesian_fields(result: Completion, unit: str) -> Fields:
         text += f" ({join_names(parts, last=' and ')} alone)"
     yield "error", f"{text}, on {est.validation:.0%} of the entries held out"
     if not math.isnan(est.calibration_):
-        text = f"held-out errors were {est.calibration_:.2f} times their standard "
-        yield "", f"{text}deviations; intervals are corrected for it"
+        ends = (f"{end(est.std_factors_):.2f}" for end in (np.min, np.max))
+        text = f"held-out errors are {est.calibration_:.2f} times their standard "
+        share = f"{est.held_out_coverage_:.1%} of them within 1.96"
+        yield "", f"{text}deviations (root mean square), {share};"
+        yield (
+            "",
+            f"these are {' to '.join(dict.fromkeys(ends))} times those of the model",
+        )
 
 
 def describe_noise(est: Any, unit: str) -> str:

@@ -62,7 +62,7 @@ class BayesianNCARL(KernelEstimator):
     that are observed together are correlated; the residuals of the most similar rows
     correct what one kernel for all rows misses. There is nothing to tune: a tenth of
     the entries is held out to choose the strength of the prior, the number of steps,
-    the weights of both sides and of similar rows, and the width of intervals.
+    the weights of both sides and of similar rows, and the width of error bars.
 
     Parameters
     ----------
@@ -99,7 +99,8 @@ class BayesianNCARL(KernelEstimator):
     validation : float, default=0.1
         Fraction of the entries that is held out first. With 0 EM runs until it
         converges with ``prior_strength`` 0.1, both sides weigh the same, similar rows
-        are not used, and intervals are those of a normal distribution.
+        are not used, standard deviations are those of the model, which are usually too
+        small, and intervals are those of a normal distribution.
     random_state : int, default=0
         Seed of the held-out entries.
     engine : {"auto", "threads", "torch", "dask"} or Engine, default="auto"
@@ -138,9 +139,16 @@ class BayesianNCARL(KernelEstimator):
         (``std_factor``).
     search_ : list of dict
         The trials on held-out entries: side, strength, steps, error.
+    std_factors_ : array of shape (n,) or None
+        What the standard deviations of the model, of latent values too, are multiplied
+        by in each column of the matrix of the fit, so that held-out errors over them
+        have a mean square of 1. None if nothing was held out.
     calibration_ : float
-        Root mean square of held-out errors over their standard deviations; 1 if these
-        are right, NaN if nothing was held out.
+        Root mean square of held-out errors over their standard deviations: 1, or a
+        little less if few were held out and the factors allow for that; else NaN.
+    held_out_coverage_ : float
+        Fraction of held-out errors within 1.96 standard deviations, 0.95 if they are
+        normal.
     held_out_error_, side_errors_ : float, dict of float
         Root mean square error on the held-out entries, and that of each side alone, in
         standard deviations of the columns if these were scaled.
@@ -244,6 +252,8 @@ class BayesianNCARL(KernelEstimator):
             None if result.rows is None else result.rows.model,
             result.blend.weight,
             result.blend.neighbor_correction,
+            result.blend.std_factors,
+            result.blend.blended_std_factors,
         )
         return self._set_fitted_attributes(data, result, engine)
 
@@ -267,6 +277,13 @@ class BayesianNCARL(KernelEstimator):
         if not self.transposed_:
             stds = stds * scaler.centering.column_scales
         return float(stds[0]) if bool(np.all(stds == stds[0])) else stds
+
+    @property
+    def std_factors_(self) -> Array | None:
+        """Factors of the standard deviations in the matrix of the fit, by column."""
+        check_is_fitted(self)
+        factors: Array | None = self.model_.blended_std_factors
+        return factors
 
     def predict_interval(
         self, rows: Any, cols: Any = None, level: float = 0.9, *, X: Any = None
@@ -341,8 +358,10 @@ class BayesianNCARL(KernelEstimator):
         Returns
         -------
         array of shape (n_draws, m, n)
-            Observed entries as they are; the missing entries of a row are drawn
-            jointly from their posterior under the column side, noise included.
+            Observed entries as they are; missing entries, noise included, have the
+            means and standard deviations of ``transform``, up to bounds and rounding,
+            and those of a row the correlations of their posterior under the column
+            side.
         """
         check_is_fitted(self)
         _check_in_memory(X, "sample")
@@ -355,10 +374,14 @@ class BayesianNCARL(KernelEstimator):
             )
         observed = self._entries_to_predict(X)
         m, n = observed.shape
-        check_dense_size((count * m, n), MAX_DENSE_GB)
+        check_dense_size(((count + 1) * m, n), MAX_DENSE_GB)  # and their means
         rng = np.random.default_rng(seed)
         return self.model_.sample_posterior(
-            observed, count, rng, self._resolve_engine()
+            observed,
+            count,
+            rng,
+            self._resolve_engine(),
+            transductive=self._is_training(observed),
         )
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
@@ -458,6 +481,7 @@ class BayesianNCARL(KernelEstimator):
         self.neighbor_correction_ = None if correction is None else asdict(correction)
         self.scores_, self.blended_scores_ = blend.scores, blend.blended_scores
         self.calibration_ = blend.blended_scores.rms
+        self.held_out_coverage_ = blend.blended_scores.normal_coverage
         self.held_out_error_ = blend.error * unit
         self.side_errors_ = {side: e * unit for side, e in blend.side_errors.items()}
         self.search_ = [{**t, "error": t["error"] * unit} for t in result.trials]

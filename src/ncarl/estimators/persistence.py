@@ -60,6 +60,7 @@ NeighborCorrection ncarl.bayes.model n_neighbors=int>0 weight=share std_factor=r
 Scaler ncarl.centering unit=unit centering=Centering
 TwoSidedModel ncarl.bayes.model scaler=Scaler bounds=ValueBounds columns=KernelModel?
     rows=KernelModel.T? weight=share neighbor_correction=NeighborCorrection?
+    std_factors=float64[n]>0? blended_std_factors=float64[n]>0?
 ValueBounds ncarl.centering low=bound[n] high=bound[n] levels=value[k]
     ends=int64[n,2]>=0
 WideKernel ncarl.wide.rows F=float[n,p] T=csr[n,n] s=real>=0 error=real>=0
@@ -73,8 +74,9 @@ NCARLCV n_neighbors_=int>=0 cv_results_=table best_index_=int>=0 best_params_=di
     best_error_=statistic alpha_=number>=0 gamma_=number>0? center_=str?
 BayesianNCARL model_=TwoSidedModel sides_=str weight_=share neighbor_correction_=dict?
     scores_=ConformalScores blended_scores_=ConformalScores calibration_=statistic
-    held_out_error_=statistic side_errors_=dict search_=list log_evidence_=statistic
-    training_fingerprint_=str prior_strength_=number>=0 indicator_=index[n]?
+    held_out_coverage_=statistic held_out_error_=statistic side_errors_=dict
+    search_=list log_evidence_=statistic training_fingerprint_=str
+    prior_strength_=number>=0 indicator_=index[n]?
 MatrixEstimator model_=MatrixModel training_fingerprint_=str objective_=statistic
     residual_=statistic rank_=int>=0 gap_=statistic lam_=number>0? path_=list
 WNNM C_=statistic

@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from ncarl.bayes.model import ConformalScores
+from ncarl.bayes.model import ConformalScores, fit_std_factors
 from ncarl.centering import fit_value_bounds, root_mean_square, to_user_units
 from ncarl.containers import restore_container
 from ncarl.core.types import Array
@@ -79,8 +79,17 @@ class GapFiller(BaseEstimator):
     held_out_error_ : float
         Root mean square error on held-out entries, which have the pattern of the
         missing ones. NaN if nothing could be held out.
+    std_factor_ : float
+        What the standard deviations of the model are multiplied by, so that these
+        errors over them have a mean square of 1; 1 if nothing could be held out. Errors
+        of other entries are a little larger, as seasonality and covariance are learned
+        with the held-out ones: in logs of 10 and 40 cycles by 30% and 8%.
     calibration_ : float
-        Root mean square of these errors over their standard deviations; ideally 1.
+        Root mean square of these errors over their standard deviations: 1, or a little
+        less if few were held out and the factor allows for that; else NaN.
+    held_out_coverage_ : float
+        Fraction of these errors within 1.96 standard deviations, 0.95 if they are
+        normal.
     step_ : timedelta or None
         Time from one row to the next, if the log has times.
     sensors_ : tuple
@@ -182,8 +191,15 @@ class GapFiller(BaseEstimator):
             error = self.unit_ * root_mean_square(in_units) if len(t) else float("nan")
             if error < self.held_out_error_ or self.held_out_error_ == np.inf:
                 self.kriging_, self.held_out_error_ = kriging, error
+                one_split = np.zeros(len(t), dtype=np.int64)
+                factors = fit_std_factors(
+                    errors, stds, t, j, one_split, observed.shape[1]
+                )
+                self.std_factor_ = 1.0 if factors is None else float(factors[0])
+                stds = self.std_factor_ * stds
                 self.scores_ = ConformalScores.from_errors(errors, stds, t, j)
                 self.calibration_ = self.scores_.rms
+                self.held_out_coverage_ = self.scores_.normal_coverage
         return self
 
     def transform(self, log: Any, *, return_std: bool = False) -> Any:
@@ -253,7 +269,7 @@ class GapFiller(BaseEstimator):
         scaled = series.values / self.unit_
         standardized = self.seasonality_.transform(scaled, series.phase)
         means, std = self.kriging_.predict(standardized, observed, t, j)
-        return series, t, j, means, std
+        return series, t, j, means, self.std_factor_ * std
 
     def _inverse_transform(
         self, log: SensorLog, t: Array, j: Array, standardized: Array
