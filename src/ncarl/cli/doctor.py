@@ -26,12 +26,8 @@ from ncarl import __version__
 from ncarl.cli import console, options as opt
 from ncarl.core.types import Array
 from ncarl.engines import ENGINE_NAMES, pick_engine
-from ncarl.engines.base import (
-    Engine,
-    available_cores,
-    first_line,
-    gpu_unavailable_reason,
-)
+from ncarl.engines.base import Engine, first_line, gpu_unavailable_reason
+from ncarl.engines.cores import available_cores
 from ncarl.engines.threads import Threads
 from ncarl.estimators.ncarl import NCARL
 from ncarl.html import Page

@@ -83,7 +83,7 @@ def _engine_by_name(name: str, quiet: bool) -> Engine:
             f"engine='torch' runs on threads instead: {trouble} "
             "(engine=ncarl.Torch(device='cpu') runs PyTorch on the processor)",
             UserWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     return Threads(reason=f"; no GPU: {trouble}")
 

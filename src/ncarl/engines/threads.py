@@ -18,10 +18,9 @@ from ncarl.engines.base import (
     HostDevice,
     LazyBlocks,
     LocalEngine,
-    available_cores,
     in_order,
-    limit_blas_threads,
 )
+from ncarl.engines.cores import available_cores, limit_blas_threads
 from ncarl.observations import Observations
 from ncarl.validation import check_choice, check_integer
 

@@ -28,6 +28,7 @@ from ncarl.core.types import Array
 from ncarl.dataset import Dataset, InMemoryDataset
 from ncarl.engines import pick_engine
 from ncarl.engines.base import Engine
+from ncarl.engines.cores import limit_blas_threads
 from ncarl.estimators.base import (
     CONVERGENCE_HINT,
     MAX_DENSE_GB,
@@ -268,6 +269,7 @@ class BayesianNCARL(KernelEstimator):
             stds = stds * scaler.centering.column_scales
         return float(stds[0]) if bool(np.all(stds == stds[0])) else stds
 
+    @limit_blas_threads(1)
     def predict_interval(
         self, rows: Any, cols: Any = None, level: float = 0.9, *, X: Any = None
     ) -> tuple[Array, Array]:
@@ -324,6 +326,7 @@ class BayesianNCARL(KernelEstimator):
         high = bounds.clip(scaler.inverse_transform(x + up * std, j), j)
         return low, high
 
+    @limit_blas_threads(1)
     def sample(
         self, n_draws: int = 1, random_state: int = 0, *, X: Any = None
     ) -> Array:
@@ -447,7 +450,7 @@ class BayesianNCARL(KernelEstimator):
                 f"BayesianNCARL did not converge in max_iter={self.max_iter} steps; "
                 f"the best step is kept. {CONVERGENCE_HINT}",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         return self
 
