@@ -16,8 +16,7 @@ from ncarl import NCARL, NCARLCV, Threads
 from ncarl.engines import cores
 from ncarl.engines.base import HostDevice
 from ncarl.engines.cores import (
-    AdaptiveBlasThreads,
-    FixedBlasThreads,
+    BlasThreads,
     available_cores,
     cpu_quota,
     free_blas_threads,
@@ -141,6 +140,7 @@ class Machine:
 
     def run(self, seconds, own=1.0):
         """Let time pass; the process uses ``own`` cores, and others theirs."""
+        own *= min(1.0, len(self.idle) / max(own + self.others, 1e-9))
         self.now += seconds
         self.own += own * seconds
         free = max(0.0, len(self.idle) - own - self.others)
@@ -163,14 +163,15 @@ def machine(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("others", "threads"), [(0.0, 2), (0.2, 2), (0.5, 1), (1.0, 1), (2.0, 1)]
+    ("others", "free", "threads"),
+    [(0.0, 2.0, 2), (0.2, 1.8, 2), (0.5, 1.5, 1), (1.0, 1.0, 1), (2.0, 2 / 3, 1)],
 )
-def test_threads_of_free_cores(machine, others, threads):
+def test_threads_of_free_cores(machine, others, free, threads):
     machine.others = others
     assert free_blas_threads(2) == 1  # not yet measured
     machine.run(1.0)
     assert free_blas_threads(2) == threads
-    assert cores.measure_free_cores() == pytest.approx(2.0 - others, abs=0.03)
+    assert cores.measure_free_cores() == pytest.approx(free, abs=0.03)
     assert free_blas_threads(1) == 1
 
 
@@ -232,14 +233,14 @@ def run_steps(machine, choice, count, seconds):
 
 
 def test_threads_that_pay_are_used_from_the_third_step_on(machine):
-    used = run_steps(machine, AdaptiveBlasThreads(), 60, lambda t: 1.0 / t)
+    used = run_steps(machine, BlasThreads(), 60, lambda t: 1.0 / t)
     assert used[:3] == [1, 1, 2]
     assert used.count(1) <= 2 + 3 and set(used[3:13]) == {2}
 
 
 @pytest.mark.parametrize("slower", [1.0, 1.3, 10.0])
 def test_trials_of_threads_that_do_not_pay_cost_little(machine, slower):
-    choice = AdaptiveBlasThreads()
+    choice = BlasThreads()
     used = run_steps(machine, choice, 400, lambda t: slower if t == 2 else 1.0)
     assert used[:4] == [1, 1, 2, 1]
     cost = used[4:].count(2) * (slower - 1.0)
@@ -251,12 +252,12 @@ def test_trials_of_threads_that_do_not_pay_cost_little(machine, slower):
 
 def test_busy_machine_never_gets_threads(machine):
     machine.others = 1.0
-    used = run_steps(machine, AdaptiveBlasThreads(), 50, lambda t: 1.0 / t)
+    used = run_steps(machine, BlasThreads(), 50, lambda t: 1.0 / t)
     assert set(used) == {1}
 
 
 def test_threads_end_when_others_begin_and_return_when_they_end(machine):
-    choice = AdaptiveBlasThreads()
+    choice = BlasThreads()
     run_steps(machine, choice, 10, lambda t: 1.0 / t)
     machine.others = 1.0
     busy = run_steps(machine, choice, 20, lambda t: 20.0 if t == 2 else 1.5)
@@ -266,7 +267,7 @@ def test_threads_end_when_others_begin_and_return_when_they_end(machine):
 
 
 def test_section_of_a_step_gets_one_thread_as_soon_as_others_are_seen(machine):
-    choice = AdaptiveBlasThreads()
+    choice = BlasThreads()
     run_steps(machine, choice, 10, lambda t: 1.0 / t)
     choice.begin_step()
     assert choice.threads(LARGE, 2) == 2
@@ -278,14 +279,14 @@ def test_section_of_a_step_gets_one_thread_as_soon_as_others_are_seen(machine):
 
 
 def test_sudden_slowdown_ends_threads_where_others_are_not_seen(machine):
-    choice = AdaptiveBlasThreads()
+    choice = BlasThreads()
     run_steps(machine, choice, 10, lambda t: 1.0 / t)
     used = run_steps(machine, choice, 20, lambda t: 5.0 if t == 2 else 1.0)
     assert used[0] == 2 and used.count(2) == 1
 
 
 def test_choice_follows_work_that_stops_to_pay(machine):
-    choice = AdaptiveBlasThreads()
+    choice = BlasThreads()
     run_steps(machine, choice, 10, lambda t: 1.0 / t)
     used = run_steps(machine, choice, 40, lambda t: 1.0 if t == 2 else 0.9)
     assert set(used[20:]) <= {1, 2} and used[20:].count(1) >= 17
@@ -294,25 +295,25 @@ def test_choice_follows_work_that_stops_to_pay(machine):
 def test_many_cores_find_the_number_that_pays(monkeypatch, tmp_path):
     machine = Machine(monkeypatch, tmp_path, n_cores=32)
     seconds = {1: 8.0, 2: 4.5, 4: 3.0, 8: 2.0, 16: 3.0, 32: 5.0}
-    choice = AdaptiveBlasThreads()
+    choice = BlasThreads()
     used = run_steps(machine, choice, 120, seconds.__getitem__)
     assert used[2] == 32 and choice.current == 8
+    choice.begin_step()
     assert choice.threads(LARGE, 4) == 4
 
 
 def test_n_jobs_and_size_bound_threads(monkeypatch):
-    monkeypatch.setattr(cores, "available_cores", lambda: 8)
+    limits = []
     monkeypatch.setattr("ncarl.engines.base.available_cores", lambda: 8)
-    asked = []
-    choice = SimpleNamespace(threads=lambda n, most: asked.append((n, most)) or most)
-    token = cores._choice.set(choice)
-    try:
-        for n_jobs in (1, 3, None, 12):
-            HostDevice(n_jobs).compute_context(LARGE)
-            HostDevice(n_jobs).compute_context(LARGE - 1)
-    finally:
-        cores._choice.reset(token)
-    assert asked == [(LARGE, 3), (LARGE, 8), (LARGE, 8)]
+    monkeypatch.setattr("ncarl.engines.base.limit_blas_threads", limits.append)
+    threads = BlasThreads(fixed=True, chosen=64, in_step=True)
+    monkeypatch.setattr("ncarl.engines.base.fit_threads", lambda: threads)
+    for n_jobs in (1, 3, None, 12):
+        for n in (LARGE, LARGE - 1):
+            HostDevice(n_jobs).compute_context(n)
+    threads.in_step = False
+    HostDevice().compute_context(LARGE)
+    assert limits == [1, 1, 3, 1, 8, 1, 8, 1, 1]
 
 
 @pytest.mark.parametrize(("gain", "chosen"), [(1.2, 1), (2.0, 2)])
@@ -333,13 +334,16 @@ def test_choice_that_is_made_once_needs_a_larger_gain(
 
     monkeypatch.setattr(cores, "limit_blas_threads", limit)
     monkeypatch.setattr(cores, "symmetric_eigen", decompose)
-    choice = FixedBlasThreads()
+    choice = BlasThreads(fixed=True, in_step=True)
     assert choice.threads(5000, 2) == chosen and limits == [1, 2]
     machine.others = 2.0
     machine.run(5.0)
     assert choice.threads(5000, 2) == chosen and limits == [1, 2]  # never again
     assert choice.threads(5000, 1) == 1
-    assert FixedBlasThreads().threads(5000, 2) == 1 and limits == [1, 2]  # now busy
+    assert BlasThreads(fixed=True, in_step=True).threads(5000, 2) == 1 and limits == [
+        1,
+        2,
+    ]  # now busy
 
 
 # --- limits
@@ -438,7 +442,7 @@ def test_checkpoint_keeps_the_choice(X, used, monkeypatch, tmp_path):
     assert header["blas_threads"] == 3
     used.clear()
     calls = choose(monkeypatch, 2)
-    NCARL(max_iter=4, tol=0, checkpoint=path).fit(X)
+    NCARL(max_iter=3, tol=0, checkpoint=path).fit(X)
     assert not calls and 3 in used and 2 not in used
     assert read_archive(path, "checkpoint", "checkpoint")[0]["blas_threads"] == 3
 
@@ -459,15 +463,30 @@ def test_search_with_a_checkpoint_uses_one_choice(X, used, monkeypatch, tmp_path
 
 
 def test_choice_of_one_fit_does_not_hold_for_the_next(X, used, monkeypatch, tmp_path):
-    calls = choose(monkeypatch, 3)
+    before, calls = cores.fit_threads(), choose(monkeypatch, 3)
     NCARL(max_iter=2, tol=0, checkpoint=tmp_path / "state").fit(X)
-    assert len(calls) == 1 and cores._choice.get() is None
+    assert len(calls) == 1 and cores.fit_threads() is before
     monkeypatch.setattr(cores, "free_blas_threads", lambda most: 1)
     used.clear()
     NCARL(max_iter=2, tol=0).fit(X)
     assert len(calls) == 1 and set(used) == {1}
     NCARL(max_iter=2, tol=0, checkpoint=tmp_path / "other").fit(X)
     assert len(calls) == 2
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_resumed_fit_repeats_the_bits(rng, monkeypatch, tmp_path, threads):
+    X = rng.random((LARGE + 60, LARGE + 10))
+    X[rng.random(X.shape) < 0.1] = np.nan
+    kernels = []
+    for name, lengths in (("whole", [3]), ("parts", [1, 2, 3])):
+        for max_iter in lengths:
+            # Only the first fit of a file chooses.
+            choose(monkeypatch, threads if max_iter == lengths[0] else 3 - threads)
+            state = tmp_path / name
+            model = NCARL(alpha=1.0, max_iter=max_iter, tol=0, checkpoint=state).fit(X)
+        kernels.append(model.kernel_)
+    assert (kernels[0] == kernels[1]).all()
 
 
 @pytest.mark.parametrize("stored", [0, "2", 1.5, [1]])
@@ -495,17 +514,17 @@ def test_file_without_a_choice_resumes(X, used, monkeypatch, tmp_path):
 def test_doctor_shows_cores(monkeypatch, cgroups):
     doctor = pytest.importorskip("ncarl.cli.doctor")
     cgroups(["0::/"], **{"cpu-max": "150000 100000"})
-    for usable, affinity in ((set(range(3)), "3"), (None, "all")):
-        monkeypatch.setattr(doctor, "usable_cores", lambda usable=usable: usable)
-        monkeypatch.setattr(cores, "usable_cores", doctor.usable_cores)
-        monkeypatch.setattr(os, "cpu_count", lambda: 4)
-        for free, threads in ((1.4, "1 thread"), (3.9, "2 threads")):
-            monkeypatch.setattr(doctor, "measure_free_cores", lambda wait, f=free: f)
-            monkeypatch.setattr(cores, "measure_free_cores", lambda wait, f=free: f)
-            fields = dict(doctor.machine_fields())
-            assert fields["cores"] == "2"
-            limits = f"affinity to {affinity} of 4 cores, a quota of 1.5"
-            assert fields["limits"] == limits
-            assert fields["free"].startswith(f"{free} cores now: up to {threads} of")
-    cgroups(["0::/"])
+    monkeypatch.setattr(doctor, "usable_cores", lambda: set(range(3)))
+    monkeypatch.setattr(cores, "usable_cores", lambda: set(range(3)))
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    for free, threads in ((1.4, "1 thread"), (3.9, "2 threads")):
+        for module in (doctor, cores):
+            monkeypatch.setattr(
+                module, "measure_free_cores", lambda wait=0.0, free=free: free
+            )
+        fields = dict(doctor.machine_fields())
+        assert fields["cores"] == "2"
+        assert fields["limits"] == "affinity to 3 of 4 cores, a quota of 1.5"
+        assert fields["free"].startswith(f"{free} cores now: up to {threads} of")
+    cgroups(["0::/"], **{"cpu-max": "max 100000"})
     assert dict(doctor.machine_fields())["limits"].endswith("cores, no quota")

@@ -192,12 +192,11 @@ def machine_fields() -> console.Fields:
     import scipy.linalg  # noqa: F401  which, like NumPy, loads a BLAS library
     from threadpoolctl import threadpool_info
 
-    cores, usable, quota = available_cores(), usable_cores(), cpu_quota()
+    cores, usable, quota = available_cores(), len(usable_cores()), cpu_quota()
     free = measure_free_cores(wait=0.2)
     yield "cores", str(cores)
-    affinity = "all" if usable is None else str(len(usable))
     limit = "no quota" if math.isinf(quota) else f"a quota of {quota:g}"
-    yield "limits", f"affinity to {affinity} of {os.cpu_count()} cores, {limit}"
+    yield "limits", f"affinity to {usable} of {os.cpu_count()} cores, {limit}"
     threads = count_of(free_blas_threads(cores), "thread")
     columns = f"kernels from {BLAS_THREADS_MIN_COLUMNS} columns on"
     yield "free", f"{free:.1f} cores now: up to {threads} of BLAS for {columns}"

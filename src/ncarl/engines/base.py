@@ -23,7 +23,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ncarl.core.types import Array
-from ncarl.engines.cores import available_cores, blas_threads, limit_blas_threads
+from ncarl.engines.cores import available_cores, fit_threads, limit_blas_threads
 from ncarl.exceptions import KernelMemoryError
 from ncarl.io import RowSource, prefetch
 from ncarl.io.base import host_memory
@@ -125,7 +125,8 @@ class HostDevice:
     def compute_context(self, n: int) -> AbstractContextManager[Any]:
         """Limit BLAS to as many threads as pay: see `ncarl.engines.cores`."""
         cores = available_cores()
-        return limit_blas_threads(blas_threads(n, min(self.n_jobs or cores, cores)))
+        most = min(self.n_jobs or cores, cores)
+        return limit_blas_threads(fit_threads().threads(n, most))
 
     def check_memory(self, n: int, itemsize: int) -> None:
         """Raise if not even the smallest memory need of a fit fits into the machine.

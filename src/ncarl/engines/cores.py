@@ -26,7 +26,6 @@ import numpy as np
 from threadpoolctl import OpenBLASController, ThreadpoolController
 
 from ncarl.core.linalg import symmetric_eigen
-from ncarl.validation import check_integer
 
 #: Smallest n from which n x n work may use several threads.
 BLAS_THREADS_MIN_COLUMNS = 600
@@ -50,17 +49,17 @@ MAX_SLOWDOWN = 3.0
 MAX_TIMED_COLUMNS = 1000
 
 
-def usable_cores() -> set[int] | None:
-    """Numbers of the cores on which this process may run; None if unknown."""
+def usable_cores() -> set[int]:
+    """Numbers of the cores on which this process may run."""
     if hasattr(os, "sched_getaffinity"):
         return os.sched_getaffinity(0)
-    return None
+    return set(range(os.cpu_count() or 1))
 
 
 @cache
 def cpu_quota() -> float:
     """Cores whose time control groups grant this process; infinite without a limit."""
-    quota = math.inf
+    quota, names = math.inf, ("cpu.cfs_quota_us", "cpu.cfs_period_us")
     with suppress(OSError, ValueError):
         for line in CGROUP_OF_PROCESS.read_text().splitlines():
             _, controllers, group = line.split(":", 2)
@@ -70,27 +69,19 @@ def cpu_quota() -> float:
             folder = root / group.strip("/")
             # Outer groups limit it too. Inside a container only the root may exist.
             for place in {folder, *folder.parents} - set(root.parents):
-                quota = min(quota, _quota_of_group(place))
+                files = [
+                    place / name for name in (names if controllers else ["cpu.max"])
+                ]
+                with suppress(OSError, ValueError, ZeroDivisionError):  # "max" is none
+                    limit, period = " ".join(f.read_text() for f in files).split()
+                    if int(limit) > 0:
+                        quota = min(quota, int(limit) / int(period))
     return quota
-
-
-def _quota_of_group(folder: Path) -> float:
-    with suppress(OSError, ValueError):
-        if (folder / "cpu.max").exists():
-            limit, period = (folder / "cpu.max").read_text().split()
-        else:
-            names = "cpu.cfs_quota_us", "cpu.cfs_period_us"
-            limit, period = ((folder / name).read_text().strip() for name in names)
-        if limit not in ("max", "-1"):
-            return max(int(limit) / int(period), 1e-3)
-    return math.inf
 
 
 def available_cores() -> int:
     """Number of cores that this process may use."""
-    usable = usable_cores()
-    cores = (os.cpu_count() or 1) if usable is None else len(usable)
-    return max(1, min(cores, math.ceil(min(cpu_quota(), cores))))
+    return max(1, math.ceil(min(cpu_quota(), len(usable_cores()))))
 
 
 class _FreeCores:
@@ -119,14 +110,15 @@ class _FreeCores:
 
 def _read_times() -> tuple[float, float] | None:
     """Seconds so far: of time, and of cores that were idle or ran this process."""
-    usable, idle, total = usable_cores(), 0, 0
+    names, idle, total = {f"cpu{core}" for core in usable_cores()}, 0, 0
     with suppress(OSError, ValueError, IndexError):
         for line in CORE_TIMES.read_text().splitlines():
             name, *ticks = line.split()
-            number = name.removeprefix("cpu")
-            if number != name and number.isdecimal() and int(number) in (usable or ()):
+            if name in names:
                 idle += int(ticks[3]) + int(ticks[4])  # waiting for a disk is idle too
-                total += int(ticks[0]) + int(ticks[3])
+                total += sum(map(int, ticks))
+            elif name == "intr":
+                break
         if total:  # some sandboxes show zeros
             used = time.process_time()
             return time.perf_counter(), idle / os.sysconf("SC_CLK_TCK") + used
@@ -219,71 +211,51 @@ def free_blas_threads(most: int, wait: float = 0.0) -> int:
 
 
 @dataclass
-class FixedBlasThreads:
-    """A number of threads chosen once, for fits whose bits must repeat."""
-
-    chosen: int | None = None
-
-    def threads(self, n: int, most: int) -> int:
-        """Number of threads for n x n work, at most ``most``."""
-        if self.chosen is None:
-            self.chosen = choose_blas_threads(n, most)
-        return min(self.chosen, most)
-
-    def begin_step(self) -> None:
-        """Do nothing: steps are not measured."""
-
-    def end_step(self) -> None:
-        """Do nothing."""
-
-
-def choose_blas_threads(n: int, most: int) -> int:
-    """Number of threads by the time of an eigendecomposition, if cores are free."""
-    threads = free_blas_threads(most, wait=2.0 * MIN_WINDOW)
-    if n < BLAS_THREADS_MIN_COLUMNS or threads == 1:
-        return 1
-    A = np.random.default_rng(0).standard_normal((min(n, MAX_TIMED_COLUMNS),) * 2)
-    A += A.T
-    seconds = []
-    for count in (1, threads):
-        with limit_blas_threads(count):
-            start = time.perf_counter()
-            symmetric_eigen(A)
-            seconds.append(time.perf_counter() - start)
-    return threads if seconds[1] < (1.0 - MIN_FIXED_GAIN) * seconds[0] else 1
-
-
-@dataclass
-class AdaptiveBlasThreads:
-    """Number of threads for the steps of one fit, by the time that steps take.
+class BlasThreads:
+    """Number of threads for the n x n work of a fit.
 
     Whole steps are compared, as threads of BLAS that spin slow the row work down. Steps
     begin with one thread. While cores are free, another number is tried now and then.
     """
 
+    fixed: bool = False  # whether the number is chosen once, since bits must repeat
+    chosen: int | None = None  # that number
+    in_step: bool = False  # outside of steps there is always one thread
     current: int = 1
     planned: int = 1  # in this step; another number than ``current`` is a trial
-    used: set[int] = field(default_factory=set)
-    allowed: int = 1  # as many as there were free cores in the last step
-    n_steps: int = 0
+    tried: int = 1  # in the last trial
+    allowed: int = 1  # as many as there were free cores in the last section
+    used: set[int] = field(default_factory=set)  # in this step
+    n_steps: int = 0  # of this run
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=3))
-    start: float = 0.0
+    start: float = 0.0  # of this step
     next_trial: float = 0.0  # time
-    tried: int = 1
 
     def threads(self, n: int, most: int) -> int:
         """Number of threads for n x n work, at most ``most``."""
+        if not self.in_step or n < BLAS_THREADS_MIN_COLUMNS or most == 1:
+            return 1
+        if self.fixed:
+            self.chosen = self.chosen or choose_blas_threads(n, most)
+            return min(self.chosen, most)
         self.allowed = free_blas_threads(most)
         self.used.add(min(self.planned, self.allowed))
         return min(self.planned, self.allowed)
 
+    def begin_run(self, *, fixed: bool) -> None:
+        """Begin a run of a solver, whose steps are compared with each other only."""
+        self.fixed |= fixed
+        self.n_steps = 0
+        self.recent.clear()
+
     def begin_step(self) -> None:
-        """Begin to measure a step."""
+        """Begin a step."""
+        self.in_step, self.start = True, time.perf_counter()
         self.used.clear()
-        self.start = time.perf_counter()
 
     def end_step(self) -> None:
         """Learn from the time of a step, and plan the next one."""
+        self.in_step = False
         if not self.used:  # no n x n work, or none that is large
             return
         end = time.perf_counter()
@@ -293,16 +265,17 @@ class AdaptiveBlasThreads:
             self.current = self.tried = 1
             self.recent.clear()
         elif self.n_steps > 1 and self.used == {self.planned}:  # the first one compiles
+            slow = self.current > 1 and seconds > MAX_SLOWDOWN * usual
             if self.planned != self.current:
+                lost = max(0.0, seconds - usual) / MAX_TRIAL_COST
+                self.next_trial = end + max(lost, TRIAL_STEPS * min(seconds, usual))
                 if seconds < (1.0 - MIN_GAIN) * usual:
                     self.current = self.planned
                     self.recent.clear()
-                lost = max(0.0, seconds - usual) / MAX_TRIAL_COST
-                self.next_trial = end + max(lost, TRIAL_STEPS * min(seconds, usual))
-            elif self.current > 1 and seconds > MAX_SLOWDOWN * usual:
+            elif slow:
+                self.next_trial = end + seconds / MAX_TRIAL_COST
                 self.current = 1
                 self.recent.clear()
-                self.next_trial = end + seconds / MAX_TRIAL_COST
             if self.planned == self.current:
                 self.recent.append(seconds)
         self.planned = self.current
@@ -317,59 +290,39 @@ class AdaptiveBlasThreads:
         return more if self.tried < self.current or fewer == self.current else fewer
 
 
-#: How the fit in this context chooses its threads; None outside of fits.
-_choice: ContextVar[FixedBlasThreads | AdaptiveBlasThreads | None]
-_choice = ContextVar("ncarl_blas_threads", default=None)
+def choose_blas_threads(n: int, most: int) -> int:
+    """Number of threads by the time of an eigendecomposition, if cores are free."""
+    threads = free_blas_threads(most, wait=2.0 * MIN_WINDOW)
+    if threads == 1:
+        return 1
+    A = np.random.default_rng(0).standard_normal((min(n, MAX_TIMED_COLUMNS),) * 2)
+    A += A.T
+    seconds = []
+    for count in (1, threads):
+        with limit_blas_threads(count):
+            start = time.perf_counter()
+            symmetric_eigen(A)
+            seconds.append(time.perf_counter() - start)
+    return threads if seconds[1] < (1.0 - MIN_FIXED_GAIN) * seconds[0] else 1
+
+
+_fit_threads: ContextVar[BlasThreads | None]
+_fit_threads = ContextVar("ncarl_blas_threads", default=None)
+
+
+def fit_threads() -> BlasThreads:
+    """Threads of the fit in this context."""
+    if (threads := _fit_threads.get()) is None:
+        _fit_threads.set(threads := BlasThreads())
+    return threads
 
 
 @contextmanager
 def fit_context() -> Iterator[None]:
-    """Context for a fit: one BLAS thread outside of steps, and a choice of its own."""
-    token = _choice.set(None)
+    """Context for a fit: its own choice of threads, and one outside of steps."""
+    token = _fit_threads.set(BlasThreads())
     try:
         with limit_blas_threads(1):
             yield
     finally:
-        _choice.reset(token)
-
-
-def fix_blas_threads() -> None:
-    """Choose the threads once in the rest of this fit, since its bits must repeat."""
-    if not isinstance(_choice.get(), FixedBlasThreads):
-        _choice.set(FixedBlasThreads())
-
-
-@contextmanager
-def run_context(*, fixed: bool) -> Iterator[FixedBlasThreads | AdaptiveBlasThreads]:
-    """Context for the steps of a solver; a choice made once holds for all runs."""
-    before = _choice.get()
-    choice = FixedBlasThreads() if fixed else AdaptiveBlasThreads()
-    token = _choice.set(before if isinstance(before, FixedBlasThreads) else choice)
-    try:
-        used = _choice.get()
-        assert used is not None
-        yield used
-    finally:
-        _choice.reset(token)
-
-
-def blas_threads(n: int, most: int) -> int:
-    """Number of threads for n x n work here, at most ``most``."""
-    choice = _choice.get()
-    small = n < BLAS_THREADS_MIN_COLUMNS or most == 1
-    return 1 if small or choice is None else choice.threads(n, most)
-
-
-def fixed_blas_threads() -> int | None:
-    """The number of threads that was chosen once, if it was, for a file."""
-    choice = _choice.get()
-    return choice.chosen if isinstance(choice, FixedBlasThreads) else None
-
-
-def restore_blas_threads(stored: Any) -> None:
-    """Take the number of threads that a file stores; files may have none."""
-    choice = _choice.get()
-    if stored is not None:
-        stored = check_integer("blas_threads", stored, low=1)
-        if isinstance(choice, FixedBlasThreads):
-            choice.chosen = stored
+        _fit_threads.reset(token)

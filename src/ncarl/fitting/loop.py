@@ -9,7 +9,7 @@ from itertools import chain, islice
 from typing import Any, Generic, TypeVar
 
 from ncarl.core.types import Array
-from ncarl.engines.cores import run_context
+from ncarl.engines.cores import fit_threads
 from ncarl.fitting.checkpoint import CheckpointContents, CheckpointFile
 
 S = TypeVar("S")
@@ -109,80 +109,77 @@ def drive(
     The checkpoint is resumed from if its file exists. Ctrl-C ends the run with the
     last complete step, and ``interrupted`` set.
     """
-    with run_context(fixed=checkpoint is not None) as threads:
-        history, resumed = History(), None
-        if checkpoint is not None and (kept := checkpoint.load()) is not None:
-            header, arrays = kept
-            with checkpoint.corrupt_on_error():
-                assert unpack is not None
-                history, steps = History(header["history"]), header["history"]["step"]
-                columns = [history.columns["objective"], *history.columns.values()]
-                # The sums raise unless they are of numbers.
-                lengths = {len([x + 0.0 for x in column]) for column in columns}
-                if lengths != {len(steps)} or steps != list(range(1, len(steps) + 1)):
-                    raise ValueError("its history does not list the steps")
-                last = Iterate(
-                    unpack(header, arrays),
-                    objective=float(header["objective"]),
-                    change=float(history.columns["change"][-1]),
-                    notes=dict(header["notes"]),
-                    may_stop=bool(header["may_stop"]),
-                    step=len(steps),
-                    jitter=float(history.columns["jitter"][-1]),
-                )
-            checkpoint.position = f"step {last.step}"
-            converged = last.may_stop and last.change < tol
-            resumed = FitResult(last, history.columns, converged)
-            if converged or last.step >= max_iter:
-                return resumed
-
-        def save(iterate: Iterate[S], *, at_end: bool = False) -> None:
-            def make_contents() -> CheckpointContents:
-                assert pack is not None
-                header, arrays = pack(iterate.state)
-                own = {
-                    "objective": iterate.objective,
-                    "notes": iterate.notes,
-                    "may_stop": iterate.may_stop,
-                    "history": history.until(iterate.step),
-                }
-                return {**header, **own}, arrays
-
-            if checkpoint is not None:
-                checkpoint.maybe_save(
-                    f"step {iterate.step}", make_contents, last=at_end
-                )
-
-        result: FitResult[S] | None = None
-        try:
-            iterates = start(resumed.last if resumed else None)
-            if checkpoint is not None and resumed is not None:
-                with (
-                    checkpoint.corrupt_on_error()
-                ):  # of a state that is none to start from
-                    first = list(islice(iterates, 1))
-                    if any(math.isnan(iterate.change) for iterate in first):
-                        raise ValueError("its numbers give no next step")
-                iterates = chain(first, iterates)
-            threads.begin_step()
-            for iterate in iterates:
-                threads.end_step()
-                history.add(iterate, scale)
-                converged = iterate.may_stop and iterate.change < tol
-                result = FitResult(iterate, history.columns, converged=converged)
-                save(iterate)
-                stops = [observer(iterate, history) is True for observer in observers]
-                if converged or any(stops) or iterate.step >= max_iter:
-                    break
-                threads.begin_step()
-        except KeyboardInterrupt:
-            if result is None:
-                raise
-            result.interrupted = True
-        if result is None:
-            if resumed is None:
-                raise ValueError("the solver made no step")
-            resumed.converged = True  # at the limit of floating-point resolution
+    history, resumed = History(), None
+    threads = fit_threads()
+    threads.begin_run(fixed=checkpoint is not None)
+    if checkpoint is not None and (kept := checkpoint.load()) is not None:
+        header, arrays = kept
+        with checkpoint.corrupt_on_error():
+            assert unpack is not None
+            history, steps = History(header["history"]), header["history"]["step"]
+            columns = [history.columns["objective"], *history.columns.values()]
+            # The sums raise unless they are of numbers.
+            lengths = {len([x + 0.0 for x in column]) for column in columns}
+            if lengths != {len(steps)} or steps != list(range(1, len(steps) + 1)):
+                raise ValueError("its history does not list the steps")
+            last = Iterate(
+                unpack(header, arrays),
+                objective=float(header["objective"]),
+                change=float(history.columns["change"][-1]),
+                notes=dict(header["notes"]),
+                may_stop=bool(header["may_stop"]),
+                step=len(steps),
+                jitter=float(history.columns["jitter"][-1]),
+            )
+        checkpoint.position = f"step {last.step}"
+        converged = last.may_stop and last.change < tol
+        resumed = FitResult(last, history.columns, converged)
+        if converged or last.step >= max_iter:
             return resumed
-        save(result.last, at_end=True)
-        return result
+
+    def save(iterate: Iterate[S], *, at_end: bool = False) -> None:
+        def make_contents() -> CheckpointContents:
+            assert pack is not None
+            header, arrays = pack(iterate.state)
+            own = {
+                "objective": iterate.objective,
+                "notes": iterate.notes,
+                "may_stop": iterate.may_stop,
+                "history": history.until(iterate.step),
+            }
+            return {**header, **own}, arrays
+
+        if checkpoint is not None:
+            checkpoint.maybe_save(f"step {iterate.step}", make_contents, last=at_end)
+
+    result: FitResult[S] | None = None
+    try:
+        iterates = start(resumed.last if resumed else None)
+        threads.begin_step()
+        if checkpoint is not None and resumed is not None:
+            with checkpoint.corrupt_on_error():  # of a state that is none to start from
+                first = list(islice(iterates, 1))
+                if any(math.isnan(iterate.change) for iterate in first):
+                    raise ValueError("its numbers give no next step")
+            iterates = chain(first, iterates)
+        for iterate in iterates:
+            threads.end_step()
+            history.add(iterate, scale)
+            converged = iterate.may_stop and iterate.change < tol
+            result = FitResult(iterate, history.columns, converged=converged)
+            save(iterate)
+            stops = [observer(iterate, history) is True for observer in observers]
+            if converged or any(stops) or iterate.step >= max_iter:
+                break
+            threads.begin_step()
+    except KeyboardInterrupt:
+        if result is None:
+            raise
+        result.interrupted = True
+    if result is None:
+        if resumed is None:
+            raise ValueError("the solver made no step")
+        resumed.converged = True  # at the limit of floating-point resolution
+        return resumed
+    save(result.last, at_end=True)
+    return result
