@@ -263,7 +263,9 @@ def test_threads_end_when_others_begin_and_return_when_they_end(machine):
     busy = run_steps(machine, choice, 20, lambda t: 20.0 if t == 2 else 1.5)
     assert busy[0] == 2 and set(busy[1:]) == {1}  # known after one section
     machine.others = 0.0
-    assert run_steps(machine, choice, 6, lambda t: 1.0 / t)[-2:] == [2, 2]
+    free = run_steps(machine, choice, 22, lambda t: 1.0 / t)
+    # Not at once, as others may begin and end all the time.
+    assert set(free[: cores.TRIAL_STEPS]) == {1} and set(free[-4:]) == {2}
 
 
 def test_section_of_a_step_gets_one_thread_as_soon_as_others_are_seen(machine):

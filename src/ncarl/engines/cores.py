@@ -264,6 +264,8 @@ class BlasThreads:
         if self.allowed == 1:  # times on a busy machine say nothing about a free one
             self.current = self.tried = 1
             self.recent.clear()
+            if self.n_steps > 1:
+                self.next_trial = end + TRIAL_STEPS * seconds
         elif self.n_steps > 1 and self.used == {self.planned}:  # the first one compiles
             slow = self.current > 1 and seconds > MAX_SLOWDOWN * usual
             if self.planned != self.current:
