@@ -294,6 +294,18 @@ def test_choice_follows_work_that_stops_to_pay(machine):
     assert set(used[20:]) <= {1, 2} and used[20:].count(1) >= 17
 
 
+def test_next_run_begins_with_the_choice_of_the_last_one(machine):
+    choice = BlasThreads()
+    run_steps(machine, choice, 10, lambda t: 1.0 / t)
+    choice.planned = 1  # a trial that was not made
+    choice.begin_run(fixed=False)
+    assert run_steps(machine, choice, 2, lambda t: 1.0 / t) == [2, 2]
+    assert not choice.fixed
+    choice.begin_run(fixed=True)
+    choice.begin_run(fixed=False)
+    assert choice.fixed
+
+
 def test_many_cores_find_the_number_that_pays(monkeypatch, tmp_path):
     machine = Machine(monkeypatch, tmp_path, n_cores=32)
     seconds = {1: 8.0, 2: 4.5, 4: 3.0, 8: 2.0, 16: 3.0, 32: 5.0}

@@ -245,7 +245,7 @@ class BlasThreads:
     def begin_run(self, *, fixed: bool) -> None:
         """Begin a run of a solver, whose steps are compared with each other only."""
         self.fixed |= fixed
-        self.n_steps = 0
+        self.n_steps, self.planned = 0, self.current
         self.recent.clear()
 
     def begin_step(self) -> None:
