@@ -153,8 +153,10 @@ class Machine:
             f"cpu{k} {10 + round(100 * (self.now - idle))} 0 0 {round(100 * idle)} 0 0"
             for k, idle in enumerate(self.idle)
         ]
-        other = "cpu7 500 0 0 0 0 0"  # not one that this process may use
-        self.file.write_text("\n".join(["cpu 1 1 1 1 1", *lines, other, "intr 5"]))
+        # All cores, and one that this process may not use.
+        ticks = round(100 * self.now)
+        others = [f"cpu 1 0 0 {2 * ticks} 0 0", f"cpu7 5 0 0 {ticks} 0 0", "intr 5"]
+        self.file.write_text("\n".join([*others[:1], *lines, *others[1:]]))
 
 
 @pytest.fixture
@@ -542,3 +544,15 @@ def test_doctor_shows_cores(monkeypatch, cgroups):
         assert fields["free"].startswith(f"{free} cores now: up to {threads} of")
     cgroups(["0::/"], **{"cpu-max": "max 100000"})
     assert dict(doctor.machine_fields())["limits"].endswith("cores, no quota")
+
+
+def test_every_run_of_a_solver_begins_anew(X, monkeypatch, tmp_path):
+    begun = []
+    monkeypatch.setattr(
+        BlasThreads, "begin_run", lambda self, *, fixed: begun.append((self, fixed))
+    )
+    grid = {"gammas": (None,), "centers": (None,), "max_iter": 2, "tol": 0}
+    search = NCARLCV(alphas=(1.0, 10.0), **grid, checkpoint=tmp_path / "state").fit(X)
+    threads = begun[0][0]
+    assert begun == [*[(threads, False)] * (len(begun) - 1), (threads, True)]
+    assert len(begun) >= 1 + len(search.cv_results_["params"]) and threads.fixed
