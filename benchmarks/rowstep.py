@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from ncarl.blocks import cut_blocks
 from ncarl.core.rows import Kernel, row_duals
 from ncarl.core.rows_numba import LAPACK_FLAGS, call5, lapack_addresses
-from ncarl.engines.base import available_cores
+from ncarl.engines.cores import available_cores
 from ncarl.observations import Observations
 
 TARGETS = {20: 4.0, 50: 2.5, 100: 2.5, 200: 1.6, 500: 1.6, 1000: 1.6}

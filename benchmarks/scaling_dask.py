@@ -23,7 +23,7 @@ from common import print_table, versions, write_json
 
 from ncarl.blocks import cut_blocks
 from ncarl.core.rows import Kernel, dual_gram
-from ncarl.engines.base import limit_blas_threads
+from ncarl.engines.cores import limit_blas_threads
 from ncarl.engines.dask import Dask
 from ncarl.engines.threads import Threads
 from ncarl.observations import Observations

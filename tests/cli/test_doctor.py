@@ -22,7 +22,7 @@ from ncarl.cli import doctor
 from ncarl.cli.doctor import strip_paths
 from ncarl.dataset import DataSummary
 from ncarl.engines import base
-from ncarl.engines.base import available_cores
+from ncarl.engines.cores import available_cores
 from ncarl.engines.threads import Threads
 from ncarl.estimators.ncarl import NCARL
 from ncarl.observations import Observations

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_info
 
 from ncarl.core.types import cached_property
 from ncarl.engines import pick_engine
-from ncarl.engines.base import limit_blas_threads
+from ncarl.engines.cores import limit_blas_threads
 from ncarl.engines.threads import Threads
 from ncarl.io.base import host_memory
 

@@ -9,6 +9,7 @@ import importlib.util
 import json
 import logging
 import math
+import os
 import platform
 import re
 import time
@@ -26,11 +27,14 @@ from ncarl import __version__
 from ncarl.cli import console, options as opt
 from ncarl.core.types import Array
 from ncarl.engines import ENGINE_NAMES, pick_engine
-from ncarl.engines.base import (
-    Engine,
+from ncarl.engines.base import Engine, first_line, gpu_unavailable_reason
+from ncarl.engines.cores import (
+    BLAS_THREADS_MIN_COLUMNS,
     available_cores,
-    first_line,
-    gpu_unavailable_reason,
+    cpu_quota,
+    free_blas_threads,
+    measure_free_cores,
+    usable_cores,
 )
 from ncarl.engines.threads import Threads
 from ncarl.estimators.ncarl import NCARL
@@ -184,11 +188,18 @@ def torch_build() -> str:
 
 
 def machine_fields() -> console.Fields:
-    """Cores, memory and BLAS of this process."""
+    """Cores and limits on them, memory and BLAS of this process."""
     import scipy.linalg  # noqa: F401  which, like NumPy, loads a BLAS library
     from threadpoolctl import threadpool_info
 
-    yield "cores", str(available_cores())
+    cores, usable, quota = available_cores(), len(usable_cores()), cpu_quota()
+    free = measure_free_cores(wait=0.2)
+    yield "cores", str(cores)
+    limit = "no quota" if math.isinf(quota) else f"a quota of {quota:g}"
+    yield "limits", f"affinity to {usable} of {os.cpu_count()} cores, {limit}"
+    threads = count_of(free_blas_threads(cores), "thread")
+    columns = f"kernels from {BLAS_THREADS_MIN_COLUMNS} columns on"
+    yield "free", f"{free:.1f} cores now: up to {threads} of BLAS for {columns}"
     yield "memory", _format_memory(*free_and_total_memory())
     for library in threadpool_info():
         if library["user_api"] == "blas":

@@ -18,7 +18,7 @@ from ncarl.cli.compare import (
 from ncarl.cli.console import Fields
 from ncarl.cli.options import fit_option, holdout_option, output_option
 from ncarl.containers import as_observations
-from ncarl.engines.base import available_cores
+from ncarl.engines.cores import available_cores
 from ncarl.evaluation.comparison import INTERVAL_LEVEL, ComparisonPlan
 from ncarl.evaluation.evaluation import ColumnScore, Evaluation, run_evaluation
 from ncarl.html import Page

@@ -4,9 +4,10 @@
 in this order:
 
 1. `base`: the `Engine` and `Device` protocols, the memory of the host, GPU detection.
-2. `threads`: the `Threads` engine, threads of this process.
-3. `torch`: the `Torch` engine, a GPU (or the CPU) through PyTorch.
-4. `dask`: the `Dask` engine, workers on this machine or a cluster.
+2. `cores`: the cores of this process, and how many threads BLAS uses.
+3. `threads`: the `Threads` engine, threads of this process.
+4. `torch`: the `Torch` engine, a GPU (or the CPU) through PyTorch.
+5. `dask`: the `Dask` engine, workers on this machine or a cluster.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def _engine_by_name(name: str, quiet: bool) -> Engine:
             f"engine='torch' runs on threads instead: {trouble} "
             "(engine=ncarl.Torch(device='cpu') runs PyTorch on the processor)",
             UserWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     return Threads(reason=f"; no GPU: {trouble}")
 

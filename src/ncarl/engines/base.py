@@ -10,21 +10,20 @@ import ctypes
 import importlib.util
 import os
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, wait
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from scipy.sparse import csr_array
-from threadpoolctl import OpenBLASController, ThreadpoolController
 
 from ncarl.core.types import Array
+from ncarl.engines.cores import available_cores, fit_threads, limit_blas_threads
 from ncarl.exceptions import KernelMemoryError
 from ncarl.io import RowSource, prefetch
 from ncarl.io.base import host_memory
@@ -34,8 +33,6 @@ R = TypeVar("R")
 
 #: Backends of the row step on the host.
 ROW_BACKENDS = ("auto", "numba", "numpy")
-#: Smallest n from which n x n work uses all cores.
-BLAS_THREADS_MIN_COLUMNS = 600
 #: Number of n x n arrays that every fit holds at once.
 MIN_KERNEL_ARRAYS = 3
 #: Driver libraries, one of which every GPU needs: without them the import of PyTorch,
@@ -126,14 +123,10 @@ class HostDevice:
     is_async: bool = False
 
     def compute_context(self, n: int) -> AbstractContextManager[Any]:
-        """Limit BLAS to one thread for small n, to ``n_jobs`` for large n.
-
-        BLAS threads keep spinning for a while after each call and slow the row work
-        down; for small n they cost more than they gain.
-        """
-        if n < BLAS_THREADS_MIN_COLUMNS:
-            return limit_blas_threads(1)
-        return limit_blas_threads(self.n_jobs) if self.n_jobs else nullcontext()
+        """Limit BLAS to as many threads as pay: see `ncarl.engines.cores`."""
+        cores = available_cores()
+        most = min(self.n_jobs or cores, cores)
+        return limit_blas_threads(fit_threads().threads(n, most))
 
     def check_memory(self, n: int, itemsize: int) -> None:
         """Raise if not even the smallest memory need of a fit fits into the machine.
@@ -170,68 +163,6 @@ class HostDevice:
     def timestamp(self) -> float:
         """Current time in seconds."""
         return time.perf_counter()
-
-
-class _BlasThreadLimit:
-    """Limit on BLAS threads, which is global to the process.
-
-    The first user sets it and the last one removes it. If each restored the previous
-    limit, overlapping fits would leave each other's limit in place.
-    """
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self.n_users = 0
-        self.limiter: Any = None
-        if hasattr(os, "register_at_fork"):
-            # A child would wait forever for a lock that another thread held.
-            take, free = self.lock.acquire, self.lock.release
-            os.register_at_fork(before=take, after_in_parent=free, after_in_child=free)
-
-    @contextmanager
-    def limit(self, threads: int) -> Iterator[None]:
-        """Limit BLAS to ``threads`` threads until the last such context ends."""
-        with self.lock:
-            if self.n_users == 0:
-                _release_blas()
-                self.limiter = _blas_controller().limit(limits=threads, user_api="blas")
-            self.n_users += 1
-        try:
-            yield
-        finally:
-            with self.lock:
-                self.n_users -= 1
-                if self.n_users == 0:
-                    _release_blas()
-                    self.limiter.restore_original_limits()
-                    _release_blas()
-
-
-limit_blas_threads = _BlasThreadLimit().limit
-
-
-@cache
-def _blas_controller() -> ThreadpoolController:
-    """The BLAS libraries of this process, which are slow to find."""
-    return ThreadpoolController()
-
-
-def _release_blas() -> None:
-    """Let any thread change the limits of OpenBLAS.
-
-    Since threadpoolctl 3.8 only the thread that set a limit may change it, but the last
-    context may end in another thread than the first began in.
-    """
-    release = getattr(OpenBLASController, "clear_controlling_thread", None)
-    if release is not None:
-        release(force=True)
-
-
-def available_cores() -> int:
-    """Number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)))
-    return os.cpu_count() or 1
 
 
 def seconds_between(first: Any, last: Any) -> float:

@@ -39,12 +39,11 @@ from ncarl.engines.base import (
     Device,
     HostDevice,
     LazyBlocks,
-    available_cores,
     gpu_unavailable_reason,
     in_order,
-    limit_blas_threads,
     transform_chunk,
 )
+from ncarl.engines.cores import available_cores, limit_blas_threads
 from ncarl.io.base import import_optional
 from ncarl.observations import Observations
 from ncarl.validation import check_choice, check_integer, check_number

@@ -18,10 +18,9 @@ from ncarl.engines.base import (
     HostDevice,
     LazyBlocks,
     LocalEngine,
-    available_cores,
     in_order,
-    limit_blas_threads,
 )
+from ncarl.engines.cores import available_cores, limit_blas_threads
 from ncarl.observations import Observations
 from ncarl.validation import check_choice, check_integer
 
@@ -43,11 +42,16 @@ if hasattr(os, "register_at_fork"):
 class Threads(LocalEngine):
     """Threads of this process, with BLAS limited to one thread inside each.
 
+    Rows are computed by all threads. BLAS uses several between two passes over the rows
+    only, for kernels from 600 columns on, while cores are free and steps get faster by
+    it. The last digits of such a fit depend on that number; it is chosen once in a fit
+    with a checkpoint, and always 1 with ``n_jobs=1``.
+
     Parameters
     ----------
     n_jobs : int, optional
-        Number of threads; by default one per core. Fewer can be faster on a busy
-        machine, because BLAS threads wait for each other.
+        Maximum number of threads; by default one per core that affinity and the quota
+        of a container leave to this process.
     kernel : {"auto", "numba", "numpy"}
         Backend of the row step; "auto" takes Numba if it is installed.
     reason : str

@@ -34,6 +34,7 @@ from ncarl.core.types import Array
 from ncarl.dataset import rms_unit
 from ncarl.engines import pick_engine
 from ncarl.engines.base import Engine
+from ncarl.engines.cores import fit_context, limit_blas_threads
 from ncarl.estimators.docstrings import fill_docstring
 from ncarl.estimators.persistence import MODEL_KIND, estimator_state
 from ncarl.estimators.validation import (
@@ -63,7 +64,7 @@ MAX_DENSE_GB = 8.0
 #: Bound of row positions in a source until its rows have been counted.
 MAX_ROW_INDEX = 2**62
 #: From ``warn`` in `BaseCompleter._end_fit` to the line that called ``fit``.
-STACKLEVEL = 4
+STACKLEVEL = 5
 CONVERGENCE_HINT = "Raise max_iter or tol, or set tol=0 to run a fixed number of steps."
 NOTHING_TO_SCORE = (
     "nothing to score: no entry is missing in X and observed in y, or X has too few "
@@ -168,8 +169,11 @@ class BaseCompleter(
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        for documented in (cls, vars(cls).get("fit")):
+        fit = vars(cls).get("fit")
+        for documented in (cls, fit):
             fill_docstring(documented)
+        if fit is not None:
+            cls.fit = fit_context()(fit)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -184,6 +188,7 @@ class BaseCompleter(
             check_dense_size(X.shape, options.get("max_dense_gb", MAX_DENSE_GB))
         return self.fit(X, y).transform(X, **options)
 
+    @limit_blas_threads(1)
     def transform(
         self,
         X: Any,
@@ -260,6 +265,7 @@ class BaseCompleter(
         filled, deviations = options.select(result, deviations, observed)
         return filled if deviations is None else (filled, deviations)
 
+    @limit_blas_threads(1)
     def predict(
         self,
         rows: Any,
@@ -308,6 +314,7 @@ class BaseCompleter(
             predictions = self._predict_at(self._read_rows(matrix), rows, cols, std)
         return predictions[0] if std is None else predictions
 
+    @limit_blas_threads(1)
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the relative root mean square error; higher is better.
 

@@ -411,7 +411,7 @@ def _search_lam(
             "X has too few observed entries to hold some of them out; lam='auto' takes "
             f"{FALLBACK_LAM_RATIO:g} of the largest useful strength",
             UserWarning,
-            stacklevel=5,
+            stacklevel=6,
         )
         largest = path_factory(fit.data).max_strength
         unit = fit.data.value_unit(2.0 - degree)

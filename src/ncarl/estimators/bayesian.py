@@ -28,6 +28,7 @@ from ncarl.core.types import Array
 from ncarl.dataset import Dataset, InMemoryDataset
 from ncarl.engines import pick_engine
 from ncarl.engines.base import Engine
+from ncarl.engines.cores import limit_blas_threads
 from ncarl.estimators.base import (
     CONVERGENCE_HINT,
     MAX_DENSE_GB,
@@ -285,6 +286,7 @@ class BayesianNCARL(KernelEstimator):
         factors: Array | None = self.model_.blended_std_factors
         return factors
 
+    @limit_blas_threads(1)
     def predict_interval(
         self, rows: Any, cols: Any = None, level: float = 0.9, *, X: Any = None
     ) -> tuple[Array, Array]:
@@ -341,6 +343,7 @@ class BayesianNCARL(KernelEstimator):
         high = bounds.clip(scaler.inverse_transform(x + up * std, j), j)
         return low, high
 
+    @limit_blas_threads(1)
     def sample(
         self, n_draws: int = 1, random_state: int = 0, *, X: Any = None
     ) -> Array:
@@ -470,7 +473,7 @@ class BayesianNCARL(KernelEstimator):
                 f"BayesianNCARL did not converge in max_iter={self.max_iter} steps; "
                 f"the best step is kept. {CONVERGENCE_HINT}",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         return self
 

@@ -305,7 +305,7 @@ class NCARLCV(KernelEstimator):
                 "X has too few observed entries to hold some of them out; the first "
                 "point of the grid is taken without a search",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
             self._set_search_attributes(
                 points[:1], GridResults([float("nan")], [0], [0.0])

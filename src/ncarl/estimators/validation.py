@@ -18,6 +18,7 @@ from ncarl.bayes.selection import FitConfig
 from ncarl.containers import as_source, validate_observations
 from ncarl.core.types import Array
 from ncarl.dataset import Dataset
+from ncarl.engines.cores import fit_threads
 from ncarl.fitting.checkpoint import CHECKPOINT_PARTS, Checkpoint, CheckpointFile
 from ncarl.fitting.ncarl import Settings
 from ncarl.io import map_rows
@@ -180,6 +181,7 @@ def open_checkpoint(
     """
     if estimator.checkpoint is None:
         return None
+    fit_threads().fixed = True
     checkpoint = Checkpoint.coerce(estimator.checkpoint)
     params = {
         name: value

@@ -24,7 +24,8 @@ from ncarl import __version__
 from ncarl.containers import as_observations
 from ncarl.core.types import Array
 from ncarl.engines import ENGINE_NAMES, pick_engine
-from ncarl.engines.base import available_cores, torch_installed
+from ncarl.engines.base import torch_installed
+from ncarl.engines.cores import available_cores
 from ncarl.engines.threads import Threads
 from ncarl.evaluation import measure
 from ncarl.evaluation.measure import DONE, FAILED, OVER_BUDGET

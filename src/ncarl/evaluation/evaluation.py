@@ -16,7 +16,7 @@ import numpy as np
 from ncarl import __version__
 from ncarl.containers import as_observations
 from ncarl.core.types import Array, cached_property
-from ncarl.engines.base import available_cores
+from ncarl.engines.cores import available_cores
 from ncarl.evaluation.comparison import (
     INTERVAL_LEVEL,
     MEAN_BASELINE,

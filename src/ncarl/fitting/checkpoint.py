@@ -15,10 +15,11 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ncarl.core.types import Array
+from ncarl.engines.cores import fit_threads
 from ncarl.exceptions import CheckpointError, CheckpointMismatchError
 from ncarl.io.files import broken_on_error, read_archive, write_archive
 from ncarl.text import shorten
-from ncarl.validation import check_number
+from ncarl.validation import check_integer, check_number
 
 #: Kinds of checkpoints: steps of a solver, a grid search, stages of a fit.
 KINDS = ("checkpoint", "search", "stages")
@@ -137,7 +138,8 @@ class CheckpointFile:
         self, position: str, header: Mapping[str, Any], arrays: Mapping[str, Array]
     ) -> None:
         """Write the state in place of the earlier one, which stays if that fails."""
-        own = {"kind": self.kind, "fit_id": self.fit_id}
+        threads = fit_threads().chosen
+        own = {"kind": self.kind, "fit_id": self.fit_id, "blas_threads": threads}
         try:
             write_archive(self.path, {**own, **header}, arrays)
         except OSError as error:
@@ -171,6 +173,8 @@ class CheckpointFile:
         header, arrays = read_archive(self.path, self.kind, *KINDS)
         with self.corrupt_on_error():
             check_same_fit(self.path, header, self.kind, self.fit_id)
+            if (stored := header.get("blas_threads")) is not None:
+                fit_threads().chosen = check_integer("blas_threads", stored, low=1)
             for name, array in arrays.items():
                 valid = str(array.dtype) in DTYPES
                 if not valid or not float(np.abs(array).max(initial=0)) <= MAX_NUMBER:

@@ -9,6 +9,7 @@ from itertools import chain, islice
 from typing import Any, Generic, TypeVar
 
 from ncarl.core.types import Array
+from ncarl.engines.cores import fit_threads
 from ncarl.fitting.checkpoint import CheckpointContents, CheckpointFile
 
 S = TypeVar("S")
@@ -109,6 +110,8 @@ def drive(
     last complete step, and ``interrupted`` set.
     """
     history, resumed = History(), None
+    threads = fit_threads()
+    threads.begin_run(fixed=checkpoint is not None)
     if checkpoint is not None and (kept := checkpoint.load()) is not None:
         header, arrays = kept
         with checkpoint.corrupt_on_error():
@@ -152,6 +155,7 @@ def drive(
     result: FitResult[S] | None = None
     try:
         iterates = start(resumed.last if resumed else None)
+        threads.begin_step()
         if checkpoint is not None and resumed is not None:
             with checkpoint.corrupt_on_error():  # of a state that is none to start from
                 first = list(islice(iterates, 1))
@@ -159,6 +163,7 @@ def drive(
                     raise ValueError("its numbers give no next step")
             iterates = chain(first, iterates)
         for iterate in iterates:
+            threads.end_step()
             history.add(iterate, scale)
             converged = iterate.may_stop and iterate.change < tol
             result = FitResult(iterate, history.columns, converged=converged)
@@ -166,6 +171,7 @@ def drive(
             stops = [observer(iterate, history) is True for observer in observers]
             if converged or any(stops) or iterate.step >= max_iter:
                 break
+            threads.begin_step()
     except KeyboardInterrupt:
         if result is None:
             raise

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ncarl.core.types import Array
+from ncarl.engines.cores import limit_blas_threads
 from ncarl.estimators.ncarl import NCARL
 from ncarl.images.patches import ImagePlanes, count_stages, fill_planes
 from ncarl.progress import progress_bar
@@ -40,6 +41,7 @@ WINDOW_SPLITS, WINDOW_SIDE, SEAM_WIDTH = 3, 64, 8
 MIN_HELD_OUT_PIXELS = 20
 
 
+@limit_blas_threads(1)
 def inpaint(
     image: Any,
     mask: Any = None,

@@ -17,6 +17,7 @@ from ncarl.containers import clip_to_float_range
 from ncarl.core.types import Array
 from ncarl.engines import pick_engine
 from ncarl.engines.base import Engine
+from ncarl.engines.cores import limit_blas_threads
 from ncarl.io.base import is_frame
 from ncarl.panel import model
 from ncarl.panel.data import Panel, as_panel, treatment_mask, treatment_patterns
@@ -32,6 +33,7 @@ MAX_TICK_LABELS = 10
 BAND_COLOR, PLACEBO_COLOR = "#c6dbef", "#c4c4c4"
 
 
+@limit_blas_threads(1)
 def counterfactual(
     data: Any,
     treated: Any = None,
@@ -133,7 +135,7 @@ def counterfactual(
             f"no interval can be given with {len(controls)} control unit{plural}: none "
             "could be held out and completed from the others to measure the error. "
             "Bounds of intervals are NaN; add control units",
-            stacklevel=2,
+            stacklevel=3,
         )
     return result
 

@@ -23,6 +23,7 @@ from ncarl.core.types import Array
 from ncarl.dataset import InMemoryDataset, power_of_two_unit
 from ncarl.engines import pick_engine
 from ncarl.engines.base import Engine
+from ncarl.engines.cores import limit_blas_threads
 from ncarl.holdout import time_shifted_split
 from ncarl.io.base import is_frame, is_polars
 from ncarl.observations import Observations, canonical_order
@@ -127,6 +128,7 @@ class GapFiller(BaseEstimator):
         self.random_state = random_state
         self.engine = engine
 
+    @limit_blas_threads(1)
     def fit(self, log: Any, y: Any = None) -> Self:
         """Learn the seasonality and the space-time covariance of a log.
 
@@ -179,7 +181,7 @@ class GapFiller(BaseEstimator):
                 "no sensor has enough numbers to hold some out, so the widths of "
                 "intervals cannot be calibrated, and held_out_error_ is NaN. Use a "
                 "longer log",
-                stacklevel=2,
+                stacklevel=3,
             )
         self.held_out_error_ = np.inf
         for steps in EM_STEPS_GRID:
@@ -202,6 +204,7 @@ class GapFiller(BaseEstimator):
                 self.held_out_coverage_ = self.scores_.normal_coverage
         return self
 
+    @limit_blas_threads(1)
     def transform(self, log: Any, *, return_std: bool = False) -> Any:
         """The completed log, in its own container; observed entries are kept.
 
@@ -225,6 +228,7 @@ class GapFiller(BaseEstimator):
         """Fit to a log and complete it; options as in `transform`."""
         return self.fit(log).transform(log, **options)
 
+    @limit_blas_threads(1)
     def predict_interval(self, log: Any, *, level: float = 0.9) -> tuple[Any, Any]:
         """Lower and upper ends of intervals, each in the container of the log.
 

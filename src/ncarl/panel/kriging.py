@@ -18,7 +18,8 @@ from scipy.optimize import nnls
 from ncarl.core.linalg import correlation_from_covariance
 from ncarl.core.rows import row_backend
 from ncarl.core.types import Array, cached_property
-from ncarl.engines.base import Engine, available_cores
+from ncarl.engines.base import Engine
+from ncarl.engines.cores import available_cores
 from ncarl.estimators.bayesian import BayesianNCARL
 
 #: Decay times of exponential basis functions, in steps; those below a cycle are used.

@@ -16,6 +16,7 @@ from ncarl.bayes.selection import select_sides
 from ncarl.centering import ValueBounds, overflow_safe_mean
 from ncarl.core.types import Array
 from ncarl.dataset import InMemoryDataset
+from ncarl.engines.cores import limit_blas_threads
 from ncarl.estimators.bayesian import BayesianNCARL
 from ncarl.estimators.ncarl import NCARL
 from ncarl.estimators.ncarl_cv import NCARLCV
@@ -138,6 +139,7 @@ class Recommender(BaseEstimator):
         self.duplicates = duplicates
         self.handle_unknown = handle_unknown
 
+    @limit_blas_threads(1)
     def fit(self, ratings: Any, y: Any = None) -> Self:
         """Fit the model to ratings.
 
@@ -204,6 +206,7 @@ class Recommender(BaseEstimator):
         check_is_fitted(self)
         return list(self.items_.values)
 
+    @limit_blas_threads(1)
     def predict(self, users: Any, items: Any) -> Any:
         """Predict the ratings that users would give to items.
 
@@ -237,6 +240,7 @@ class Recommender(BaseEstimator):
                 self.items_.position_of(item)  # raises
         return user_ids, item_ids, single
 
+    @limit_blas_threads(1)
     def recommend(
         self,
         user: Any,
@@ -322,6 +326,7 @@ class Recommender(BaseEstimator):
             scores[~allowed] = -np.inf
         return scores, values
 
+    @limit_blas_threads(1)
     def similar_items(self, item: Any, n: int = 10, *, min_ratings: int = 1) -> Any:
         """List the ``n`` items most similar to an item, as a table.
 
@@ -354,6 +359,7 @@ class Recommender(BaseEstimator):
         }
         return as_table(columns, self.library_, SimilarItem, self.items_.kind)
 
+    @limit_blas_threads(1)
     def add_user(self, ratings: Any, user: Any = None, *, replace: bool = False) -> Any:
         """Add a user, or ratings of a known user, without fitting again.
 
@@ -419,7 +425,7 @@ class Recommender(BaseEstimator):
             f"{len(unknown)} of {len(items)} ratings are left out: "
             f"{self.items_.unknown_message(first)}",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
         return positions
 
@@ -451,6 +457,7 @@ class Recommender(BaseEstimator):
         columns = {self.item: ids, self.rating: row.values[order]}
         return as_table(columns, self.library_, RatedItem, self.items_.kind)
 
+    @limit_blas_threads(1)
     def explain(self, user: Any, item: Any) -> Explanation:
         """Decompose a prediction into parts that add up to it.
 
@@ -476,6 +483,7 @@ class Recommender(BaseEstimator):
             user, item, predicted, item_level, user_level, reasons, similar_users
         )
 
+    @limit_blas_threads(1)
     def predict_interval(
         self, users: Any, items: Any, level: float = 0.9
     ) -> tuple[Any, Any]:
@@ -523,6 +531,7 @@ class Recommender(BaseEstimator):
     def _has_noise_model(self) -> bool:
         return float(self.model_._noise_level()) > 0.0
 
+    @limit_blas_threads(1)
     def evaluate(
         self,
         test: Any,

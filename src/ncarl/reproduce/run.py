@@ -21,7 +21,8 @@ from zipfile import ZIP_DEFLATED
 import numpy as np
 
 from ncarl.core.types import Array
-from ncarl.engines.base import available_cores, gpu_unavailable_reason
+from ncarl.engines.base import gpu_unavailable_reason
+from ncarl.engines.cores import available_cores
 from ncarl.engines.threads import Threads
 from ncarl.evaluation.measure import DONE, OVER_BUDGET, timed_fit
 from ncarl.evaluation.pool import JobResult, PoolJob, WorkerGroup, WorkerPool

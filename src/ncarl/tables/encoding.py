@@ -111,7 +111,7 @@ def fit_columns(
             "not used to impute other columns. List it in passthrough to confirm this, "
             "or raise max_categories to impute it",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     empty = [column.name for column in columns if column.role == "empty"]
     if empty:
@@ -121,7 +121,7 @@ def fit_columns(
         warnings.warn(
             f"no observed value in columns {join_names(empty, form=repr)}: {outcome}",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     pairs = zip(data_columns, columns, strict=True)
     return columns, [data if column.encoder else None for data, column in pairs]

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from ncarl.bayes.model import ConformalScores
 from ncarl.core.types import Array, cached_property
 from ncarl.engines.base import Engine
+from ncarl.engines.cores import limit_blas_threads
 from ncarl.estimators.bayesian import BayesianNCARL
 from ncarl.estimators.validation import (
     INDICATOR_PREFIX,
@@ -196,6 +197,7 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
+    @limit_blas_threads(1)
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the joint distribution of the columns of a table.
 
@@ -234,7 +236,7 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 f"TableImputer did not converge in max_iter={self.max_iter} iterations;"
                 " raise max_iter or tol, or set tol=0 for a fixed number of iterations",
                 ConvergenceWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
         return self
 
@@ -287,6 +289,7 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         marker = check_missing_values(self.missing_values, allow_text=True)
         return validate_table(self, X, reset=reset, missing_values=marker)
 
+    @limit_blas_threads(1)
     def transform(self, X: Any) -> Any:
         """Impute the missing entries of a table with the columns of the fit.
 
@@ -310,7 +313,7 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 f"no observed value in {count_of(int(empty.sum()), 'row')} of X (at "
                 f"{places}, from 0): they stay empty",
                 UserWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
         columns: dict[Any, Any] = {}
         for j, column in enumerate(self.columns_):
@@ -334,6 +337,7 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             indicators[name] = table.read_column(j).missing
         return apply_output_config(self, table.assemble(columns, indicators))
 
+    @limit_blas_threads(1)
     def predict_interval(self, X: Any, level: float = 0.9) -> tuple[Any, Any]:
         """Predict intervals for the missing numbers of a table.
 
@@ -374,6 +378,7 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return table.make_float_frame(low), table.make_float_frame(high)
 
     @available_if(_has_categories)  # type: ignore[untyped-decorator]
+    @limit_blas_threads(1)
     def predict_proba(self, X: Any) -> dict[Any, Any]:
         """Predict probabilities of the categories, for category and boolean columns.
 
