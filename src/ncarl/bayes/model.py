@@ -419,7 +419,8 @@ def fit_std_factors(
     # An entry that several splits hold out counts once.
     places = rows[valid].astype(np.int64) * n + columns[valid]
     _, first, copies = np.unique(places, return_index=True, return_inverse=True)
-    squares = limit_shares(np.bincount(copies, scores**2) / np.bincount(copies))
+    squares = np.bincount(copies, scores**2) / np.bincount(copies)
+    squares = limit_shares(np.append(squares, 1.0))[:-1]
     common = float(np.mean(squares)) if len(squares) else 0.0
     if common == 0.0:
         return None
@@ -442,9 +443,9 @@ def fit_std_factors(
 def limit_shares(squares: Array) -> Array:
     """Squares of which none is more than `MAX_SQUARE_SHARE` of their sum.
 
-    Of few squares each may be ten times their mean.
+    Of few squares each may be ten times the mean of the others.
     """
-    share = max(MAX_SQUARE_SHARE, 10.0 / max(1, len(squares)))
+    share = max(MAX_SQUARE_SHARE, 10.0 / (10.0 + len(squares)))
     ordered, limit = np.sort(squares), np.inf
     sums = np.cumsum(ordered)
     for count in range(min(len(squares), math.ceil(1.0 / share - RANK_EPS))):
@@ -459,7 +460,8 @@ def column_variance_ratio(squares: Array, columns: Array, splits: Array) -> floa
     """Variance of the means of columns over that of single squares (random effects).
 
     Held-out entries of a column may come in a block, in which they are correlated: how
-    much is seen from how its mean varies between splits. 0 if there is only one.
+    much is seen from how its mean varies between splits. 0 if there is only one, and 1
+    at most: squares of normal numbers vary by more than their mean.
     """
     n_splits, count = int(splits.max()) + 1, len(squares)
     counts = np.bincount(columns)
@@ -475,7 +477,7 @@ def column_variance_ratio(squares: Array, columns: Array, splits: Array) -> floa
     )
     spread = float(counts @ (means - np.mean(squares)) ** 2) - (n_columns - 1) * within
     between = spread / (count - float(counts @ counts) / count)
-    return max(0.0, between / within) if within > 0.0 else 0.0
+    return min(1.0, max(0.0, between) / within) if within > 0.0 else 0.0
 
 
 def effective_sample_size(errors: Array, rows: Array, columns: Array) -> float:
