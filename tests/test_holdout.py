@@ -62,6 +62,24 @@ def test_hidden_entries_are_uniformly_distributed():
     assert counts.max() < 85
 
 
+def test_lines_with_few_entries_lose_as_many_as_others():
+    # Columns of 2 and of 60 entries.
+    seen = np.zeros((60, 70), dtype=bool)
+    seen[:, :10] = True
+    seen[np.arange(60), 10 + np.arange(60)] = True
+    seen[np.arange(60), 10 + (np.arange(60) + 1) % 60] = True
+    observed = numbered(seen)
+    counts = np.zeros(70)
+    for seed in range(100):
+        hidden = random_split(observed, 0.2, np.random.default_rng(seed))[1]
+        assert hidden.n_observed == 144
+        counts += hidden.column_counts
+    rates = counts / 100 / observed.column_counts
+    # Both entries of a short column are drawn in 4% of the draws: one is restored.
+    assert rates[10:].mean() == pytest.approx(0.18, abs=0.01)
+    assert rates[:10].mean() == pytest.approx(0.204, abs=0.01)
+
+
 def sensors(rng, m=120, n=20):
     """Sensor data with outages of several days."""
     seen = np.ones((m, n), dtype=bool)

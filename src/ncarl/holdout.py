@@ -116,23 +116,31 @@ def _split_in_canonical_order(
 def _draw_entries(
     observed: Observations, fraction: float, rng: np.random.Generator
 ) -> Array:
-    """Mask of random entries, none of which is the last of its row or column."""
+    """Mask of random entries, without the last one of any row or column."""
     total = observed.n_observed
     order = rng.permutation(total)
-    free = np.ones(total, dtype=bool)
-    free[_one_per_line(observed, order)] = False
-    hidden = np.zeros(total, dtype=bool)
-    hidden[order[free[order]][: round(fraction * total)]] = True
-    return hidden
+    count = size = round(fraction * total)
+    while True:
+        hidden = np.zeros(total, dtype=bool)
+        hidden[order[:size]] = True
+        _restore_emptied_lines(observed, hidden, order)
+        lost = count - np.count_nonzero(hidden)
+        if lost <= 0 or size >= total:
+            return hidden
+        size += lost
 
 
-def _one_per_line(observed: Observations, order: Array) -> Array:
-    """The first entry of every row and of every column in the given order."""
-    firsts = [
-        np.unique(lines[order], return_index=True)[1]
-        for lines in (observed.rows, observed.indices)
-    ]
-    return order[np.concatenate(firsts)]
+def _restore_emptied_lines(observed: Observations, hidden: Array, order: Array) -> None:
+    """Unhide the first entry, in the given order, of lines that have lost all.
+
+    In others no entry is spared: the held-out entries would be too few of the rows and
+    columns that have few, whose errors are larger.
+    """
+    for lines in (observed.rows, observed.indices):
+        kept = np.bincount(lines[~hidden], minlength=int(lines.max(initial=0)) + 1)
+        candidates = order[kept[lines[order]] == 0]
+        _, first = np.unique(lines[candidates], return_index=True)
+        hidden[candidates[first]] = False
 
 
 def missing_pattern_split(
@@ -162,7 +170,7 @@ def _draw_missing_pattern(
     by_columns = np.zeros_like(by_rows)
     by_columns[positions[_borrow_missing_patterns(transposed, n_hidden, rng)]] = True
     chosen = _choose_closer_split(observed, by_rows, by_columns, rng)
-    chosen[_one_per_line(observed, rng.permutation(observed.n_observed))] = False
+    _restore_emptied_lines(observed, chosen, rng.permutation(observed.n_observed))
     return chosen if chosen.any() else _draw_entries(observed, fraction, rng)
 
 
