@@ -108,12 +108,11 @@ def main():
     tasks = make_tasks()
     for task in tasks.values():
         time_fit(task, "auto")  # compiles
+    content = {"versions": versions(), "max_ratio": MAX_RATIO, "lines": lines}
     for n_busy in BUSY_PROCESSES:
-        lines += [measure(name, task, n_busy) for name, task in tasks.items()]
-        write_json(
-            options.json,
-            {"versions": versions(), "max_ratio": MAX_RATIO, "lines": lines},
-        )
+        for name, task in tasks.items():
+            lines.append(measure(name, task, n_busy))
+            write_json(options.json, content)
     print_table([{k: v for k, v in line.items() if k != "seconds"} for line in lines])
 
 
