@@ -47,15 +47,8 @@ EXAMPLES = (
 )
 #: Formats that are read, as Pillow calls them.
 READABLE_FORMATS = ("PNG", "TIFF", "JPEG", "WEBP", "BMP", "PPM", "GIF")
-FORMAT_BY_SUFFIX = {
-    ".png": "PNG",
-    ".tif": "TIFF",
-    ".tiff": "TIFF",
-    ".webp": "WEBP",
-    ".bmp": "BMP",
-    ".jpg": "JPEG",
-    ".jpeg": "JPEG",
-}
+FORMAT_BY_SUFFIX = {".png": "PNG", ".tif": "TIFF", ".tiff": "TIFF", ".webp": "WEBP"}
+FORMAT_BY_SUFFIX |= {".bmp": "BMP", ".jpg": "JPEG", ".jpeg": "JPEG"}
 #: Modes of Pillow in which pictures are filled: what they are called, and the formats
 #: that can hold them.
 MODES = {
@@ -349,10 +342,9 @@ def _transparency_notes(picture: PictureFile, lost: MissingPixels) -> list[str]:
 
 def _hide_pixels(spec: str, shape: tuple[int, int], seed: int) -> MissingPixels:
     kind, _, text = spec.partition(":")
-    try:
-        number = float(text or "nan")
-    except ValueError:
-        number = float("nan")  # which is in no range
+    number = float("nan")  # which is in no range
+    with contextlib.suppress(ValueError):
+        number = float(text)
     if spec == "text":
         return MissingPixels(text_mask(shape), "hidden below text")
     if kind == "random" and 0.0 < number < 1.0:
@@ -539,8 +531,8 @@ def _draw_before_after(
     from ncarl.plots import ImagePanel, before_after
 
     whole, after = _to_unit_range(truth, filled)
-    holes = mask if whole.ndim == 2 else mask[:, :, None]
-    before = np.where(holes, np.nan, whole)
+    before = whole.copy()
+    before[mask] = np.nan
     panels = [
         ImagePanel(before, f"before: {mask.mean():.1%} missing"),
         ImagePanel(after, f"after: filled by {method}", quality[0] if quality else ""),

@@ -228,6 +228,15 @@ def parse_level(text: str) -> float:
     return level
 
 
+#: Takes ``show_default``, the level of the command.
+level_option = partial(
+    output_option,
+    "Nominal coverage of the intervals.",
+    parser=parse_level,
+    metavar="FLOAT",
+)
+
+
 def parse_setting(text: str) -> tuple[str, Any]:
     """A parameter of a method and its value.
 
