@@ -134,8 +134,13 @@ def publish(
     verdicts = judge_claims(
         _collect_evidence([one for one in studies if one.plan.is_builtin])
     )
-    if quick:
-        verdicts = [_withhold_verdict(verdict) for verdict in verdicts]
+    if quick:  # undecided, unless they need no fits
+        verdicts = [
+            v
+            if v.where in ("figure 1", "figure 8")
+            else replace(v, state=UNDECIDED, evidence=f"reduced: {v.evidence}")
+            for v in verdicts
+        ]
     title = "NCARL, run again" + (" (quick)" if quick else "")
     page = start_report(title, verdicts, QUICK_NOTE if quick else "")
     figures = []
@@ -203,13 +208,6 @@ def _collect_metadata(
         "date": date.today().isoformat(),
     }
     return {name: text for name, text in about.items() if text}
-
-
-def _withhold_verdict(verdict: Verdict) -> Verdict:
-    """Leave a verdict of a quick run undecided, unless it needs no fits."""
-    if verdict.where in ("figure 1", "figure 8"):
-        return verdict
-    return replace(verdict, state=UNDECIDED, evidence=f"reduced: {verdict.evidence}")
 
 
 def _draw_and_save(study: StudyData, folder: Path) -> tuple[Path | None, str]:
@@ -354,14 +352,13 @@ def render_cell(entry: Entry, measure: str, least: float | None = None) -> Marku
     if value is None or entry.status != DONE:
         word = DASH if entry.status == DONE else entry.status
         parts += [" " if parts else "", span(word, css="word", title=entry.message)]
-    small = []
+    small, extras = [], []
     if printed is not None and not is_bound:
         small.append(f"paper {format_value(printed, measure)}")
         if value is not None:
             small[0] += f", {format_difference(value, printed, measure)}"
     elif measure == "seconds" and entry.printed_bound:
         small.append(f"paper {entry.printed_bound}")
-    extras = []
     if value is not None:
         if measure == "seconds" and entry.protocol == HONEST:
             extras.append(f"picking {format_value(entry.picking, measure)}")

@@ -89,8 +89,8 @@ class ClaimColumn:
 
     def find_entry(self, method: str) -> Entry | None:
         """The row of a method, if it has a value."""
-        valued = (e for e in self.entries if has_value(e, self.measure))
-        return next((e for e in valued if e.method == method), None)
+        rows = (e for e in self.entries if e.method == method)
+        return next((e for e in rows if has_value(e, self.measure)), None)
 
     def value(self, method: str) -> float | None:
         """The value of a method."""
@@ -108,12 +108,11 @@ class ClaimColumn:
 
         Times on another machine than that of NCARL do not count.
         """
-        mine = self.find_entry(self.form)
+        mine = self.find_entry(self.form) if self.measure == "seconds" else None
         values, n_missing = [], int(self.partial)
         for one in filter(is_baseline, self.entries):
             value = self.value(one.method)
-            timed = self.measure == "seconds"
-            elsewhere = timed and mine is not None and one.machine != mine.machine
+            elsewhere = mine is not None and one.machine != mine.machine
             if value is None or elsewhere:
                 n_missing += 1
             else:
@@ -147,14 +146,12 @@ def _judge_claim(claim: Claim, entries: Sequence[Entry], partial: bool) -> Verdi
 def _count_columns(
     claim: Claim, entries: Sequence[Entry], form: str, partial: bool
 ) -> ClaimCount:
-    settings = dict.fromkeys(e.setting for e in entries)
-    columns = [[e for e in entries if e.setting == setting] for setting in settings]
-    answers = [
-        claim.test(ClaimColumn(column, form, claim.measure, partial))
-        for column in columns
-    ]
-    known = [answer for answer in answers if answer is not None]
-    return ClaimCount(sum(known), len(known), len(settings))
+    columns: dict[str, list[Entry]] = {}
+    for e in entries:
+        columns.setdefault(e.setting, []).append(e)
+    tested = (ClaimColumn(c, form, claim.measure, partial) for c in columns.values())
+    known = [answer for answer in map(claim.test, tested) if answer is not None]
+    return ClaimCount(sum(known), len(known), len(columns))
 
 
 def verdict_state(counts: Mapping[tuple[str, str], ClaimCount]) -> str:
@@ -374,7 +371,7 @@ def _judge_ranks(ranks: Mapping[str, Mapping[float, float]]) -> Verdict:
         falls.append(never_up and values[0] > values[-1])
         words.append(f"{name}: {', '.join(f'{value:.0f}' for value in values)}")
     state = HOLDS if all(falls) else FAILS
-    if any(len(by_gamma) < 2 for by_gamma in ranks.values()):
+    if min(map(len, ranks.values())) < 2:
         state = UNDECIDED
     return Verdict(claim, "figure 5", state, "; ".join(words))
 
@@ -506,9 +503,8 @@ def _printed_error_remark(entries: Sequence[Entry], form: str) -> str:
         for setting, error, printed in known
         if not at_or_below(error, printed)
     ]
-    where = "nowhere above it"
-    if above:
-        where = f"above its printed error in {', '.join(above)}"
+    places = f"above its printed error in {', '.join(above)}"
+    where = places if above else "nowhere above it"
     return (
         f"NCARL, {form_label(form)}, {entries[0].protocol} protocol: at or below its "
         f"printed error in {len(known) - len(above)} of {len(known)} columns; {where}."
