@@ -53,10 +53,9 @@ def read_arrays(
         raise BrokenFileError(
             f"{str(path)!r} is damaged or no NPZ file of arrays: {error}"
         ) from error
-    absent = [name for name in required if name not in arrays]
-    raise_if_invalid(
-        path, bool(absent), f"arrays {', '.join(required)}", f"no {', '.join(absent)}"
-    )
+    if absent := [name for name in required if name not in arrays]:
+        expected = f"arrays {', '.join(required)}"
+        raise_if_invalid(path, True, expected, f"no {', '.join(absent)}")
     for name, array in arrays.items():
         kinds, ndim = expected[name]
         if array.dtype.kind not in kinds or array.ndim != ndim:
