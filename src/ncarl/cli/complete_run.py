@@ -296,8 +296,7 @@ def check_files(job: CompleteJob, *, stream: bool = False) -> None:
                 "write it as one of these"
             )
         for flag, path in tables.items():
-            suffixes = supported_suffixes("open_sink")
-            check_suffix(f"{flag} of --stream", path, *suffixes)
+            check_suffix(f"{flag} of --stream", path, *supported_suffixes("open_sink"))
         _reject_nested_paths({"IN": source, **kept, **outputs})
         folders = [f for f, p in tables.items() if p.suffix.lower() == ".zarr"]
     else:

@@ -77,11 +77,9 @@ def demo(
         console.print_text(f"completing {case.title} ({m} x {n}) ...")
         results.append(run_case(case, seed, console.is_interactive()))
     captions = _save_figures(results, out)
-    content = {"ncarl": __version__, "quick": quick, "seed": seed}
-    cases = [result.to_dict() for result in results]
-    write_json(
-        out / "results.json", {**content, "credit": PHOTO_CREDIT, "cases": cases}
-    )
+    about = {"ncarl": __version__, "quick": quick, "seed": seed}
+    about |= {"credit": PHOTO_CREDIT, "cases": [one.to_dict() for one in results]}
+    write_json(out / "results.json", about)
     console.print_text()
     console.print_table(*_results_table(results))
     console.print_text(FOOTNOTE)

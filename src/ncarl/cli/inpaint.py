@@ -206,7 +206,12 @@ def inpaint(
     height, width = lost.mask.shape
     count, share = int(lost.mask.sum()), lost.mask.mean()
     upright = ", rotated upright" if picture.exif_rotated else ""
-    notes = [*lost.notes, *_transparency_notes(picture, lost)]
+    notes = list(lost.notes)
+    if picture.has_alpha and (unseen := (picture.pixels[lost.mask, -1] == 0).sum()):
+        notes.append(
+            f"{unseen} of the missing pixels are transparent and stay so: what fills "
+            "them cannot be seen; save the picture without transparency first"
+        )
     fields = [
         ("picture", f"{width} x {height}, {MODES[picture.mode][0]}{upright}"),
         ("missing", f"{count:,} pixels ({share:.1%}), {lost.description}"),
@@ -327,17 +332,6 @@ def _mask_from_color(color: str, tolerance: int, picture: PictureFile) -> Missin
     )
     notes = [note] if count * 20 > int(missing.sum()) else []
     return MissingPixels(missing, f"of the color {color}", notes)
-
-
-def _transparency_notes(picture: PictureFile, lost: MissingPixels) -> list[str]:
-    if not picture.has_alpha:
-        return []
-    unseen = int((picture.pixels[..., -1][lost.mask] == 0).sum())
-    note = (
-        f"{unseen} of the missing pixels are transparent and stay so: what fills "
-        "them cannot be seen; save the picture without transparency first"
-    )
-    return [note] if unseen else []
 
 
 def _hide_pixels(spec: str, shape: tuple[int, int], seed: int) -> MissingPixels:

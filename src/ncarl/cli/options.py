@@ -148,8 +148,7 @@ def takes_read_options(command: Callable[..., None]) -> Callable[..., None]:
             parameters.append(own)
             continue
         for field, hint in READ_OPTIONS.items():
-            added = own.replace(name=field, annotation=hint, default=None)
-            parameters.append(added)
+            parameters.append(own.replace(name=field, annotation=hint, default=None))
 
     @wraps(command)
     def with_options(**given: Any) -> None:

@@ -284,8 +284,7 @@ def recommend(
 
     outputs = []
     if out is not None:
-        table = _output_table(recommender, lists, similar, names, level)
-        _write_table(out, *table)
+        _write_table(out, *_output_table(recommender, lists, similar, names, level))
         count = f" ({len(lists)} lists)" if len(lists) > 1 else ""
         outputs.append(("written", f"{out}{count}"))
     if save_model is not None:
@@ -335,9 +334,7 @@ def _add_new_user(recommender: Recommender, path: Path) -> Any:
     ratings = read_user_ratings(path)
     parsed = [(recommender.items_.parse(item), rating) for item, rating in ratings]
     known = [pair for pair in parsed if pair[0] is not None]
-    unknown = [
-        item for (item, _), pair in zip(ratings, parsed, strict=True) if pair[0] is None
-    ]
+    unknown = [item for item, _ in ratings if recommender.items_.parse(item) is None]
     if unknown:
         message = (
             f"{len(unknown)} of {len(ratings)} ratings of {path.name} are left out: "
