@@ -426,8 +426,7 @@ def draw_error_vs_neighbors(
     """
     down = math.ceil(len(curves) / MAX_PANELS_PER_ROW)
     across = math.ceil(len(curves) / down)
-    size = (max(4.8, 4.2 * across), 3.7 * down)
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Figure(figsize=(max(4.8, 4.2 * across), 3.7 * down), layout="constrained")
     axes = figure.subplots(down, across, squeeze=False).ravel()
     for ax, (name, points) in zip(axes, curves.items(), strict=False):
         _neighbors_panel(ax, sorted(points), best.get(name))
@@ -471,8 +470,7 @@ def draw_objectives(
 
     A dashed line marks the step by which the paper claims convergence.
     """
-    wide = max(4.6, 3.9 * len(curves))
-    figure = Figure(figsize=(wide, 5.0), layout="constrained")
+    figure = Figure(figsize=(max(4.6, 3.9 * len(curves)), 5.0), layout="constrained")
     shape = (2, len(curves))
     axes = figure.subplots(*shape, sharex="col", squeeze=False, height_ratios=(2.2, 1))
     for (upper, lower), (name, curve) in zip(axes.T, curves.items(), strict=True):
@@ -651,8 +649,7 @@ def _draw_bound(ax: Any, facts: TheoremFacts) -> None:
     log_axis(ax, "y", values)
     ax.set_ylim(min(values) / 1.5, max(values) * 3.5)
     ax.set(xlabel="draw", ylabel=r"$\mathrm{tr}(X D X^T)\ /\ \|X\|_*^2$")
-    title = "Theorem 3: the surrogate bounds the norm,\nif D > 0"
-    ax.set_title(title, **THEOREM_TITLE)
+    ax.set_title("Theorem 3: the surrogate bounds the norm,\nif D > 0", **THEOREM_TITLE)
     ax.legend(frameon=False, fontsize=8.5, loc="upper left")
 
 

@@ -335,28 +335,21 @@ def _reduce_group(group: Mapping[str, Any]) -> dict[str, Any]:
 
 def _expand_group(
     group: Mapping[str, Any],
-    names: Sequence[str],
+    rows: Sequence[str],
     specs: Mapping[str, MethodSpec],
     sweep: Mapping[str, Sequence[Any]],
     quick: bool,
 ) -> Iterator[Setting]:
     _check_group(group, specs)
     methods: list[MethodSpec] = []
-    for name in names:
-        if name in group.get("methods", names) and name not in group.get("without", ()):
+    for name in rows:
+        if name in group.get("methods", rows) and name not in group.get("without", ()):
             one = _apply_group_overrides(specs[name], group, quick)
             methods += _expand_sweep(one, sweep, quick)
+    optional = ("printed", "heavy", "seeds", "further")
+    own = {"printed": "", **{name: group[name] for name in optional if name in group}}
     for label, problem in _problems(group):
-        yield Setting(
-            label,
-            group["label"],
-            problem,
-            group.get("printed", ""),
-            tuple(methods),
-            heavy=group.get("heavy", False),
-            seeds=group["seeds"],
-            further=group.get("further", False),
-        )
+        yield Setting(label, group["label"], problem, methods=tuple(methods), **own)
 
 
 def _check_group(group: Mapping[str, Any], specs: Mapping[str, MethodSpec]) -> None:

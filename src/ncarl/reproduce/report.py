@@ -134,13 +134,8 @@ def publish(
     verdicts = judge_claims(
         _collect_evidence([one for one in studies if one.plan.is_builtin])
     )
-    if quick:  # undecided, unless they need no fits
-        verdicts = [
-            v
-            if v.where in ("figure 1", "figure 8")
-            else replace(v, state=UNDECIDED, evidence=f"reduced: {v.evidence}")
-            for v in verdicts
-        ]
+    if quick:
+        verdicts = [_withhold_verdict(verdict) for verdict in verdicts]
     title = "NCARL, run again" + (" (quick)" if quick else "")
     page = start_report(title, verdicts, QUICK_NOTE if quick else "")
     figures = []
@@ -210,6 +205,13 @@ def _collect_metadata(
     return {name: text for name, text in about.items() if text}
 
 
+def _withhold_verdict(verdict: Verdict) -> Verdict:
+    """Leave a verdict of a quick run undecided, unless it needs no fits."""
+    if verdict.where in ("figure 1", "figure 8"):
+        return verdict
+    return replace(verdict, state=UNDECIDED, evidence=f"reduced: {verdict.evidence}")
+
+
 def _draw_and_save(study: StudyData, folder: Path) -> tuple[Path | None, str]:
     """File of the figure of a plan, if there is one, and an error message."""
     from ncarl.plots import save_figure
@@ -257,8 +259,7 @@ def add_study(
         if protocol in present:
             some = [entry for entry in entries if entry.protocol == protocol]
             what = "Relative error" if plan.measure == "error" else "Seconds"
-            label = PROTOCOL_LABELS.get(protocol, protocol)
-            page.heading(f"{what}: {label}", level=3)
+            page.heading(f"{what}: {PROTOCOL_LABELS.get(protocol, protocol)}", level=3)
             _add_results(page, some, plan.measure)
             page.notes(table_notes(some))
     page.notes(notes)

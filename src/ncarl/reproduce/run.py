@@ -162,8 +162,7 @@ class ResultStore:
                 yield result
 
     def _index_result(self, result: CellResult) -> None:
-        is_current = result.version == self.version
-        by_key = self.results if is_current else self._older_results
+        by_key = self.results if result.version == self.version else self._older_results
         by_key[result.cell.key] = result
 
     @property

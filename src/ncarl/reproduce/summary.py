@@ -170,11 +170,8 @@ def _seed_statistics(
     # Times of different machines must not be averaged; the rows of a column share the
     # machine of their first seed.
     machine = machine_name(shown[0])
-    seconds = [
-        r.seconds + search_seconds
-        for r in shown
-        if r.seconds is not None and machine_name(r) == machine
-    ]
+    same = (r for r in shown if machine_name(r) == machine)
+    seconds = [r.seconds + search_seconds for r in same if r.seconds is not None]
     scores = set.intersection(*(set(r.scores) for r in shown))
     steps = [r.steps for r in shown if r.steps is not None]
     converged = [r.converged for r in shown if r.converged is not None]

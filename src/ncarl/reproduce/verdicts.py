@@ -265,11 +265,17 @@ class Claim:
     """A claim of the paper on the columns of a table or figure."""
 
     study: str
-    where: str
     text: str
     test: Callable[[ClaimColumn], bool | None]  # None if it is undecided
     measure: str = "error"
     select: Callable[[Sequence[Entry]], Sequence[Entry]] = list  # entries it is about
+    part: str = ""  # what the selected entries are
+
+    @property
+    def where(self) -> str:
+        """The table or figure, and the part of it: "table 2, ratings"."""
+        name = self.study.replace("fig", "figure ").replace("table", "table ")
+        return f"{name}, {self.part}" if self.part else name
 
 
 #: Tests that compare NCARL with all baselines: none, or at most one, may be below it.
@@ -279,57 +285,45 @@ RANKING_TESTS = (is_lowest, is_in_top_two)
 CLAIMS = (
     Claim(
         "table1",
-        "table 1",
         "NCARL has the least error of all methods",
         is_lowest,
         select=lambda entries: [e for e in entries if not e.further],
     ),
     Claim(
         "table1",
-        "table 1",
         "NCARL reaches its printed errors",
         reaches_printed_error,
         select=lambda entries: [e for e in entries if not e.further],
     ),
-    Claim(
-        "table2", "table 2", "NCARL has the least or second least error", is_in_top_two
-    ),
+    Claim("table2", "NCARL has the least or second least error", is_in_top_two),
     Claim(
         "table2",
-        "table 2, ratings",
         "NCARL reaches its printed errors",
         reaches_printed_error,
         select=lambda entries: [e for e in entries if not is_picture(e)],
+        part="ratings",
     ),
     Claim(
         "table2",
-        "table 2, pictures",
         "NCARL's error over Nuclear's is at most the printed ratio",
         reaches_printed_ratio,
         select=lambda entries: [e for e in entries if is_picture(e)],
+        part="pictures",
     ),
-    Claim(
-        "table3",
-        "table 3",
-        "NCARL takes the least time of all methods",
-        is_lowest,
-        "seconds",
-    ),
+    Claim("table3", "NCARL takes the least time of all methods", is_lowest, "seconds"),
     Claim(
         "table4",
-        "table 4",
         "A graph lowers the error, an adaptive one more than a fixed one",
         has_graph_ordering,
     ),
     Claim(
         "table4",
-        "table 4",
         "Without a graph NCARL is the nuclear norm (theorem 5)",
         same_as_nuclear,
         select=_with_nuclear,
     ),
-    Claim("fig4", "figure 4", "NCARL has the least error at every rate", is_lowest),
-    Claim("fig4", "figure 4", "NCARL is faster than Nuclear", below_nuclear, "seconds"),
+    Claim("fig4", "NCARL has the least error at every rate", is_lowest),
+    Claim("fig4", "NCARL is faster than Nuclear", below_nuclear, "seconds"),
 )
 
 
@@ -457,10 +451,8 @@ def _judge_theorems(facts: TheoremFacts) -> list[Verdict]:
 
 
 def _judge_limit(facts: TheoremFacts) -> Verdict:
-    last = {
-        rule: max(by_rule[rule][-1] for by_rule in facts.excess.values())
-        for rule in ("pinv", "smooth")
-    }
+    kinds = facts.excess.values()
+    last = {rule: max(x[rule][-1] for x in kinds) for rule in ("pinv", "smooth")}
     excesses = {HOLDS: last["pinv"], HOLDS_WITH_CHANGES: last["smooth"]}
     small = (state for state, excess in excesses.items() if excess < NUCLEAR_NORM_TOL)
     evidence = (
