@@ -393,8 +393,7 @@ def _check_release(release: Release, path: Path, table: dict[str, Array]) -> Non
     for name, ids, most in zip(("users", "films"), (users, items), bounds, strict=True):
         low, high = int(ids.min()), int(ids.max())
         expected = f"ids of {name} from 1 to {most}"
-        wrong = low < 1 or high > most
-        raise_if_invalid(path, wrong, expected, f"{low} to {high}")
+        raise_if_invalid(path, low < 1 or high > most, expected, f"{low} to {high}")
     outside = ratings[~((ratings >= MIN_RATING) & (ratings <= MAX_RATING))]
     expected = f"ratings from {MIN_RATING} to {MAX_RATING}"
     raise_if_invalid(path, outside.size > 0, expected, outside[:1])

@@ -207,10 +207,8 @@ def _mark_sparse_lines(
         (0, 1, RED, "none observed"),
         (1, min_observed, MISSING_COLOR, f"fewer than {min_observed} observed"),
     ):
-        rows, columns = (
-            np.flatnonzero((counts >= low) & (counts < high))
-            for counts in (pattern.row_counts, pattern.column_counts)
-        )
+        both = (pattern.row_counts, pattern.column_counts)
+        rows, columns = (np.flatnonzero((c >= low) & (c < high)) for c in both)
         style = {"color": color, "linewidth": 1.4, "alpha": 0.75, "zorder": 2}
         for draw, places in ((ax.axhline, rows), (ax.axvline, columns)):
             for place in places[:MAX_LINES]:
