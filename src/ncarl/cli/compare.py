@@ -130,10 +130,8 @@ def decide_scales(
     methods: Iterable[str], scale: opt.ScaleChoice, table: TableFile
 ) -> dict[str, str | None]:
     """The scaling that ``ncarl complete`` would choose, by method."""
-    paper, others = (
-        decide_scale(ModelOptions(method=method, scale=scale), table.values)[0]
-        for method in ("ncarl", "bayes")
-    )
+    models = (ModelOptions(method=name, scale=scale) for name in ("ncarl", "bayes"))
+    paper, others = (decide_scale(model, table.values)[0] for model in models)
     return {name: paper if name in PAPER_METHODS else others for name in methods}
 
 
@@ -249,11 +247,8 @@ def footnote(comparison: Comparison) -> str:
 
 def failure_lines(comparison: Comparison) -> list[str]:
     """Why methods failed or were stopped."""
-    return [
-        f"{line.method}: {line.status}: {line.message}"
-        for line in comparison.summaries
-        if line.message
-    ]
+    failed = (line for line in comparison.summaries if line.message)
+    return [f"{line.method}: {line.status}: {line.message}" for line in failed]
 
 
 def build_compare_page(

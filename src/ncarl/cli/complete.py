@@ -184,15 +184,7 @@ def complete(
         Path | None,
         output_option("Write upper bounds of intervals (bayes).", metavar="PATH"),
     ] = None,
-    level: Annotated[
-        float | None,
-        output_option(
-            "Nominal coverage of the intervals.",
-            parser=opt.parse_level,
-            metavar="FLOAT",
-            show_default="0.9",
-        ),
-    ] = None,
+    level: Annotated[float | None, opt.level_option(show_default="0.9")] = None,
     imputations: Annotated[
         int | None,
         output_option(

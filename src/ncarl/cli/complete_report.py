@@ -201,10 +201,8 @@ def _bayesian_fields(result: Completion, unit: str) -> Fields:
         text = f"held-out errors are {est.calibration_:.2f} times their standard "
         share = f"{est.held_out_coverage_:.1%} of them within 1.96"
         yield "", f"{text}deviations (root mean square), {share};"
-        yield (
-            "",
-            f"these are {' to '.join(dict.fromkeys(ends))} times those of the model",
-        )
+        factors = " to ".join(dict.fromkeys(ends))
+        yield "", f"these are {factors} times those of the model"
 
 
 def describe_noise(est: Any, unit: str) -> str:
@@ -451,7 +449,7 @@ def _add_column_table(
     ratio = np.where(spread > 0.0, std / np.where(spread > 0.0, spread, 1.0), np.nan)
     order = np.lexsort((-missing, -np.where(np.isfinite(ratio), ratio, -1.0)))
     shown = [j for j in order if missing[j] > 0][:MAX_TABLE_COLUMNS]
-    complete = int(np.count_nonzero(missing == 0))
+    complete = np.count_nonzero(missing == 0)
     text = "The columns with the most uncertain entries come first."
     if len(shown) < n - complete:
         text += (

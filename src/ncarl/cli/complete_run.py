@@ -179,9 +179,8 @@ def run_complete(job: CompleteJob) -> Completion:
     values, outputs = table.values, job.outputs
     if sparse.issparse(values):
         check_result_size(values.shape, "the completed", "use --stream on a CSR .npz")
-    result = Completion(
-        job, values.shape, count_missing(values), table.columns, table.notes, table
-    )
+    n_missing = int(missing_mask(values).sum())
+    result = Completion(job, values.shape, n_missing, table.columns, table.notes, table)
     result.warnings += map(UserWarning, table.read_warnings)
     if result.is_copy:
         whole = values.toarray() if sparse.issparse(values) else values
@@ -240,7 +239,15 @@ def check_options(job: CompleteJob, *, stream: bool = False) -> None:
     }.get(method, "use --method bayes")
     if noisy and remedy:
         raise ValueError(f"{noisy[0]} needs a model of the noise; {remedy}")
-    _check_settings([name for name, _ in model.settings])
+    names = [name for name, _ in model.settings]
+    flags = ("center", "scale", "max_iter", "tol", "engine", "checkpoint", "validation")
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"--set {name}=... is given twice; give it once")
+        if name in flags:
+            raise ValueError(f"--set {name}=...: give --{name.replace('_', '-')}")
+        if name in ("progress", "callback", "random_state"):
+            raise ValueError(f"--set {name}=...: cannot be set here; see --help")
     if job.level is not None and not {"--lower", "--upper"} & given:
         raise ValueError("--level needs --lower or --upper, the ends of intervals")
     if ("--imputations" in given) != ("--imputations-out" in given):
@@ -253,17 +260,6 @@ def check_options(job: CompleteJob, *, stream: bool = False) -> None:
         raise ValueError(
             "--imputations needs a kernel of the columns; give --sides columns or both"
         )
-
-
-def _check_settings(names: Sequence[str]) -> None:
-    flags = ("center", "scale", "max_iter", "tol", "engine", "checkpoint", "validation")
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"--set {name}=... is given twice; give it once")
-        if name in flags:
-            raise ValueError(f"--set {name}=...: give --{name.replace('_', '-')}")
-        if name in ("progress", "callback", "random_state"):
-            raise ValueError(f"--set {name}=...: cannot be set here; see --help")
 
 
 def _check_stream_options(model: ModelOptions, given: set[str]) -> None:
@@ -288,11 +284,8 @@ def _check_stream_options(model: ModelOptions, given: set[str]) -> None:
 def check_files(job: CompleteJob, *, stream: bool = False) -> None:
     """Raise before the fit if a file cannot be read or written."""
     source, outputs = job.source, job.outputs
-    tables = {
-        flag: outputs[flag]
-        for flag in ("OUT", "--std", "--lower", "--upper")
-        if flag in outputs
-    }
+    table_flags = ("OUT", "--std", "--lower", "--upper")
+    tables = {flag: path for flag, path in outputs.items() if flag in table_flags}
     kept = checkpoint_files(job.model)
     folders = []
     if stream:
@@ -303,8 +296,7 @@ def check_files(job: CompleteJob, *, stream: bool = False) -> None:
                 "write it as one of these"
             )
         for flag, path in tables.items():
-            suffixes = supported_suffixes("open_sink")
-            check_suffix(f"{flag} of --stream", path, *suffixes)
+            check_suffix(f"{flag} of --stream", path, *supported_suffixes("open_sink"))
         _reject_nested_paths({"IN": source, **kept, **outputs})
         folders = [f for f, p in tables.items() if p.suffix.lower() == ".zarr"]
     else:
@@ -344,14 +336,6 @@ def _reject_nested_paths(paths: Mapping[str, Path]) -> None:
                     f"{inner} {str(path)!r} lies in {outer} {str(folder)!r}; name a "
                     "place outside of it"
                 )
-
-
-def count_missing(values: Any) -> int:
-    """Number of missing entries of a matrix."""
-    if sparse.issparse(values):
-        m, n = values.shape
-        return int(m * n - Observations.from_sparse(values).n_observed)
-    return int(np.isnan(values).sum())
 
 
 def missing_mask(values: Any) -> Array:
@@ -478,12 +462,7 @@ def _complete_stream(
     result.columns = source.names
     if isinstance(source, DelimitedRows):
         result.notes = [NO_HEADER_NOTE if source.names is None else HEADER_NOTE]
-    layout: dict[str, Any] = {
-        "n_columns": source.n_columns,
-        "names": source.names,
-        "dtype": source.dtype,
-        "n_rows": source.n_rows,
-    }
+    layout = {k: getattr(source, k) for k in ("n_columns", "names", "dtype", "n_rows")}
     for flag in {"OUT", "--std"} & set(paths):
         # Nothing is written yet: this finds missing packages and folders of others.
         open_sink(paths[flag], **layout)

@@ -77,14 +77,9 @@ def demo(
         console.print_text(f"completing {case.title} ({m} x {n}) ...")
         results.append(run_case(case, seed, console.is_interactive()))
     captions = _save_figures(results, out)
-    content = {
-        "ncarl": __version__,
-        "quick": quick,
-        "seed": seed,
-        "credit": PHOTO_CREDIT,
-        "cases": [result.to_dict() for result in results],
-    }
-    write_json(out / "results.json", content)
+    about = {"ncarl": __version__, "quick": quick, "seed": seed}
+    about |= {"credit": PHOTO_CREDIT, "cases": [one.to_dict() for one in results]}
+    write_json(out / "results.json", about)
     console.print_text()
     console.print_table(*_results_table(results))
     console.print_text(FOOTNOTE)
@@ -265,12 +260,10 @@ def _results_table(results: Sequence[DemoResult]) -> tuple[list[str], list[list[
     for result in results:
         row = [result.case.title, f"{result.case.hidden.mean():.1%}"]
         for method, error in result.errors.items():
-            fit = result.fits.get(method)
-            if fit is None:
-                row.append(f"{error:.3f}")
-            else:
-                star = "" if fit.estimator.converged_ else "*"
-                row += [f"{error:.3f}{star}", f"{fit.seconds:.1f}"]
+            row.append(f"{error:.3f}")
+            if fit := result.fits.get(method):
+                row[-1] += "" if fit.estimator.converged_ else "*"
+                row.append(f"{fit.seconds:.1f}")
         rows.append([*row, f"{result.is_covered.mean():.1%}"])
     return [*heads, f"in {INTERVAL_LEVEL:.0%}"], rows
 

@@ -161,10 +161,9 @@ def evaluation_fields(evaluation: Evaluation, table: TableFile) -> Fields:
         weighted = evaluation.error_on_missing
         if weighted is not None and abs(weighted - own) > MIN_RELATIVE_DIFFERENCE * own:
             yield "", f"{weighted:.3g} with columns weighted by their missing entries"
-    explained = evaluation.explained_fraction
-    if explained is not None:
-        accuracy = describe_accuracy(evaluation)
-        yield "", f"{accuracy} ({explained:.0%} of the squared error explained)"
+    if accuracy := describe_accuracy(evaluation):
+        share = f"{evaluation.explained_fraction:.0%} of the squared error"
+        yield "", f"{accuracy} ({share} explained)"
     if not evaluation.comparison.plan.by_column:
         rows = {
             "RMSE": evaluation.error,
@@ -213,8 +212,8 @@ def describe_advice(evaluation: Evaluation) -> str:
     advice = evaluation.comparison.recommendation
     if len(evaluation.comparison.summaries) <= 2:
         return f"only {evaluation.method} was tried; ncarl compare tries others"
-    keep = advice.method == evaluation.method
-    return f"keep {advice.reason}" if keep else f"change to {advice.reason}"
+    verb = "keep" if advice.method == evaluation.method else "change to"
+    return f"{verb} {advice.reason}"
 
 
 def evaluation_warnings(evaluation: Evaluation) -> list[str]:

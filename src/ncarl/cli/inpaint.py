@@ -47,15 +47,8 @@ EXAMPLES = (
 )
 #: Formats that are read, as Pillow calls them.
 READABLE_FORMATS = ("PNG", "TIFF", "JPEG", "WEBP", "BMP", "PPM", "GIF")
-FORMAT_BY_SUFFIX = {
-    ".png": "PNG",
-    ".tif": "TIFF",
-    ".tiff": "TIFF",
-    ".webp": "WEBP",
-    ".bmp": "BMP",
-    ".jpg": "JPEG",
-    ".jpeg": "JPEG",
-}
+FORMAT_BY_SUFFIX = {".png": "PNG", ".tif": "TIFF", ".tiff": "TIFF", ".webp": "WEBP"}
+FORMAT_BY_SUFFIX |= {".bmp": "BMP", ".jpg": "JPEG", ".jpeg": "JPEG"}
 #: Modes of Pillow in which pictures are filled: what they are called, and the formats
 #: that can hold them.
 MODES = {
@@ -213,7 +206,12 @@ def inpaint(
     height, width = lost.mask.shape
     count, share = int(lost.mask.sum()), lost.mask.mean()
     upright = ", rotated upright" if picture.exif_rotated else ""
-    notes = [*lost.notes, *_transparency_notes(picture, lost)]
+    notes = list(lost.notes)
+    if picture.has_alpha and (unseen := (picture.pixels[lost.mask, -1] == 0).sum()):
+        notes.append(
+            f"{unseen} of the missing pixels are transparent and stay so: what fills "
+            "them cannot be seen; save the picture without transparency first"
+        )
     fields = [
         ("picture", f"{width} x {height}, {MODES[picture.mode][0]}{upright}"),
         ("missing", f"{count:,} pixels ({share:.1%}), {lost.description}"),
@@ -336,23 +334,11 @@ def _mask_from_color(color: str, tolerance: int, picture: PictureFile) -> Missin
     return MissingPixels(missing, f"of the color {color}", notes)
 
 
-def _transparency_notes(picture: PictureFile, lost: MissingPixels) -> list[str]:
-    if not picture.has_alpha:
-        return []
-    unseen = int((picture.pixels[..., -1][lost.mask] == 0).sum())
-    note = (
-        f"{unseen} of the missing pixels are transparent and stay so: what fills "
-        "them cannot be seen; save the picture without transparency first"
-    )
-    return [note] if unseen else []
-
-
 def _hide_pixels(spec: str, shape: tuple[int, int], seed: int) -> MissingPixels:
     kind, _, text = spec.partition(":")
-    try:
-        number = float(text or "nan")
-    except ValueError:
-        number = float("nan")  # which is in no range
+    number = float("nan")  # which is in no range
+    with contextlib.suppress(ValueError):
+        number = float(text)
     if spec == "text":
         return MissingPixels(text_mask(shape), "hidden below text")
     if kind == "random" and 0.0 < number < 1.0:
@@ -539,8 +525,8 @@ def _draw_before_after(
     from ncarl.plots import ImagePanel, before_after
 
     whole, after = _to_unit_range(truth, filled)
-    holes = mask if whole.ndim == 2 else mask[:, :, None]
-    before = np.where(holes, np.nan, whole)
+    before = whole.copy()
+    before[mask] = np.nan
     panels = [
         ImagePanel(before, f"before: {mask.mean():.1%} missing"),
         ImagePanel(after, f"after: filled by {method}", quality[0] if quality else ""),

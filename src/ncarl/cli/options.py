@@ -148,8 +148,7 @@ def takes_read_options(command: Callable[..., None]) -> Callable[..., None]:
             parameters.append(own)
             continue
         for field, hint in READ_OPTIONS.items():
-            added = own.replace(name=field, annotation=hint, default=None)
-            parameters.append(added)
+            parameters.append(own.replace(name=field, annotation=hint, default=None))
 
     @wraps(command)
     def with_options(**given: Any) -> None:
@@ -226,6 +225,15 @@ def parse_level(text: str) -> float:
     if not 0.0 < level < 1.0:
         raise typer.BadParameter(f"must lie between 0 and 1, got {text!r}")
     return level
+
+
+#: Takes ``show_default``, the level of the command.
+level_option = partial(
+    output_option,
+    "Nominal coverage of the intervals.",
+    parser=parse_level,
+    metavar="FLOAT",
+)
 
 
 def parse_setting(text: str) -> tuple[str, Any]:

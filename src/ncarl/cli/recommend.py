@@ -141,13 +141,7 @@ def recommend(
         output_option("Show which ratings led to each recommendation.", "--explain"),
     ] = False,
     level: Annotated[
-        float | None,
-        output_option(
-            "Nominal coverage of the intervals.",
-            parser=opt.parse_level,
-            metavar="FLOAT",
-            show_default=str(DEFAULT_LEVEL),
-        ),
+        float | None, opt.level_option(show_default=str(DEFAULT_LEVEL))
     ] = None,
     out: Annotated[
         Path | None,
@@ -213,7 +207,12 @@ def recommend(
     if explain and not (user or new_user):
         raise ValueError("--explain explains lists of --user and --new-user")
     if out is not None:
-        _check_list_format(out)
+        format_ = find_format(out, "read_table")
+        if format_ is None or not format_.has_names:
+            kind = format_.name if format_ else out.suffix or "no ending"
+            raise ValueError(
+                f"--out must be CSV, TSV or Parquet, got {kind} ({out.name})"
+            )
     given = source or model
     assert given is not None
     console.check_outputs(
@@ -285,8 +284,7 @@ def recommend(
 
     outputs = []
     if out is not None:
-        table = _output_table(recommender, lists, similar, names, level)
-        _write_table(out, *table)
+        _write_table(out, *_output_table(recommender, lists, similar, names, level))
         count = f" ({len(lists)} lists)" if len(lists) > 1 else ""
         outputs.append(("written", f"{out}{count}"))
     if save_model is not None:
@@ -298,8 +296,9 @@ def recommend(
             _print_section(section)
         console.print_fields(outputs)
     if report is not None:
-        lead = "Items with the highest predicted ratings, and why."
-        page = Page("Recommendations", lead)
+        page = Page(
+            "Recommendations", "Items with the highest predicted ratings, and why."
+        )
         for section in sections:
             _add_section(page, section)
         if len(lists) > len(sections):
@@ -315,13 +314,6 @@ class UserRecommendations:
     heading: str
     rows: Sequence[RecommendedItem]
     reasons: Sequence[Explanation]  # empty without --explain
-
-
-def _check_list_format(path: Path) -> None:
-    format_ = find_format(path, "read_table")
-    if format_ is None or not format_.has_names:
-        kind = format_.name if format_ else path.suffix or "no ending"
-        raise ValueError(f"--out must be CSV, TSV or Parquet, got {kind} ({path.name})")
 
 
 def _fit(ratings: RatingsFile, model: BayesianNCARL, duplicates: str) -> Recommender:
@@ -340,14 +332,13 @@ def _fit(ratings: RatingsFile, model: BayesianNCARL, duplicates: str) -> Recomme
 def _add_new_user(recommender: Recommender, path: Path) -> Any:
     """Add a user whose ratings are in a file; the id."""
     ratings = read_user_ratings(path)
-    vocabulary = recommender.items_
-    parsed = [(vocabulary.parse(item), rating) for item, rating in ratings]
+    parsed = [(recommender.items_.parse(item), rating) for item, rating in ratings]
     known = [pair for pair in parsed if pair[0] is not None]
-    if len(known) < len(ratings):
-        first = next(item for item, _ in ratings if vocabulary.parse(item) is None)
+    unknown = [item for item, _ in ratings if recommender.items_.parse(item) is None]
+    if unknown:
         message = (
-            f"{len(ratings) - len(known)} of {len(ratings)} ratings of {path.name} are "
-            f"left out: item {first!r} has no rating by others"
+            f"{len(unknown)} of {len(ratings)} ratings of {path.name} are left out: "
+            f"item {unknown[0]!r} has no rating by others"
         )
         console.print_warnings([message])
     users = recommender.user_store_
@@ -358,10 +349,8 @@ def _add_new_user(recommender: Recommender, path: Path) -> Any:
 def find_user(recommender: Recommender, text: str) -> Any:
     """The user that a text names."""
     users = recommender.user_store_
-    for user in users.added:
-        if str(user) == text:
-            return user
-    user = users.vocabulary.parse(text)
+    added = (user for user in users.added if str(user) == text)
+    user = next(added, users.vocabulary.parse(text))
     if user is None:
         raise ValueError(f"--user: {users.vocabulary.unknown_message(text)}")
     return user

@@ -141,12 +141,11 @@ def load_plans(
     """The plans of the named studies, each once."""
     from ncarl.reproduce.plan import STUDY_NAMES, load_plan
 
-    names: list[str] = []
-    for study in studies:
-        names += STUDY_NAMES if study == "all" else [study]
     rows = [name.strip() for name in methods.split(",")] if methods else []
-    unique = dict.fromkeys(names)
-    return [load_plan(name, quick=quick, methods=rows) for name in unique]
+    names: dict[str, None] = {}
+    for study in studies:
+        names |= dict.fromkeys(STUDY_NAMES if study == "all" else [study])
+    return [load_plan(name, quick=quick, methods=rows) for name in names]
 
 
 @contextlib.contextmanager

@@ -18,8 +18,7 @@ def squared_distances(G: Array) -> Array:
     Differences within rounding error count as 0, so that equal columns have distance
     exactly 0.
     """
-    xp = array_namespace(G)
-    norms = xp.linalg.diagonal(G)
+    norms = array_namespace(G).linalg.diagonal(G)
     if not is_numpy_array(G):
         return set_diagonal(_distances_from(norms, norms, G), 0.0)
     distances = np.empty_like(G)

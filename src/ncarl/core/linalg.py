@@ -167,8 +167,7 @@ def symmetric_eigen(A: Array, *, overwrite: bool = False) -> tuple[Array, Array]
     if is_numpy_array(A):
         # Symmetric, so the transposed view is the same matrix in Fortran order.
         return eigh(A.T, driver="evd", check_finite=False, overwrite_a=overwrite)  # type: ignore[no-any-return]
-    xp = array_namespace(A)
-    values, vectors = xp.linalg.eigh(A)
+    values, vectors = array_namespace(A).linalg.eigh(A)
     return values, vectors
 
 
@@ -249,8 +248,7 @@ def _lower_tiles(n: int) -> Iterator[tuple[slice, slice]]:
 
 def identity_like(A: Array) -> Array:
     """Identity matrix of the size, dtype and device of the square matrix ``A``."""
-    xp = array_namespace(A)
-    return xp.eye(A.shape[0], dtype=A.dtype, device=device(A))
+    return array_namespace(A).eye(A.shape[0], dtype=A.dtype, device=device(A))
 
 
 def add_diagonal(A: Array, value: float) -> Array:
@@ -279,14 +277,12 @@ def set_diagonal(A: Array, diagonal: Array | float) -> Array:
 
 def mean_diagonal(A: Array) -> float:
     """Mean of the diagonal of a square matrix."""
-    xp = array_namespace(A)
-    return float(xp.linalg.trace(A)) / max(1, int(A.shape[0]))
+    return float(array_namespace(A).linalg.trace(A)) / max(1, int(A.shape[0]))
 
 
 def embed_submatrix(A: Array, indices: Array, n: int, diagonal: Array | float) -> Array:
     """Matrix (n x n) with ``A`` at rows and columns ``indices``, diagonal elsewhere."""
-    xp = array_namespace(A)
-    whole = xp.zeros((n, n), dtype=A.dtype, device=device(A))
+    whole = array_namespace(A).zeros((n, n), dtype=A.dtype, device=device(A))
     whole[indices[:, None], indices[None, :]] = A
     others = np.setdiff1d(np.arange(n), indices)
     whole[others, others] = diagonal
@@ -323,8 +319,7 @@ def positive_part(A: Array) -> Array:
     """``max(A, 0)``, possibly in place."""
     if is_numpy_array(A):
         return np.maximum(A, 0.0, out=A)
-    xp = array_namespace(A)
-    return xp.clip(A, 0.0, None)
+    return array_namespace(A).clip(A, 0.0, None)
 
 
 def k_smallest(A: Array, k: int) -> Array:
@@ -333,8 +328,7 @@ def k_smallest(A: Array, k: int) -> Array:
         return np.partition(A, k - 1, axis=1)[:, :k].copy()
     if is_torch_array(A):
         return _linalg_torch().k_smallest(A, k)
-    xp = array_namespace(A)
-    return xp.sort(A, axis=1)[:, :k]
+    return array_namespace(A).sort(A, axis=1)[:, :k]
 
 
 def correlation_from_covariance(K: Array) -> Array:

@@ -196,8 +196,7 @@ def row_gram(
     block: Block, *, kernel: Kernel, backend: str = "auto", checked: bool = True
 ) -> RowSums:
     """Sums over a block with ``gram = X^T X``, the accurate form."""
-    module = row_backend(backend)
-    parts = module.pieces(block)
+    parts = row_backend(backend).pieces(block)
     sums = (_row_gram_of_piece(part, kernel, backend, checked) for part in parts)
     return reduce(iadd, sums)
 
@@ -336,14 +335,6 @@ def shift_and_scale(block: Block, offsets: Array | None, scales: Array | None) -
     return replace(block, values=values)
 
 
-def subtract_outer_sum(B: Array, block: Block, Y: Array, rows: Array) -> None:
-    """Subtract ``y y^T`` of some nearly complete rows from ``B``."""
-    duals = duals_to_csr(block, Y)
-    step = max(1, MAX_PIECE_ENTRIES // block.n_columns)
-    for first in range(0, len(rows), step):
-        B -= gram_matrix(duals[rows[first : first + step]].toarray())
-
-
 def entries_from_duals(block: Block, K: Array, Y: Array, i: Array, j: Array) -> Array:
     """``y_i K_oj`` for rows ``i`` (increasing) and columns ``j``."""
     values = np.empty(len(i), dtype=K.dtype)
@@ -406,8 +397,10 @@ def collect_likelihood_sums(
 ) -> LikelihoodSums:
     """Sums of a solved block; subtracts ``y y^T`` of precision-form rows from ``B``."""
     middle = timestamp(block)
-    rows = np.flatnonzero(precision_form)
-    subtract_outer_sum(B, block, Y, rows)
+    rows, duals = np.flatnonzero(precision_form), duals_to_csr(block, Y)
+    step = max(1, MAX_PIECE_ENTRIES // block.n_columns)
+    for first in range(0, len(rows), step):
+        B -= gram_matrix(duals[rows[first : first + step]].toarray())
     return LikelihoodSums(
         B=B,
         missing_inverse_sum=C,

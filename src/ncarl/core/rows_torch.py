@@ -81,10 +81,9 @@ def plan_batches(block: Block, *, allow_precision_form: bool) -> list[BatchPlan]
             if len(chosen) == 0:
                 continue
             padded = padded_sizes(solved[chosen])
-            batches += [
-                BatchPlan(int(p), int(width), chosen[padded == p], side)
-                for p in np.unique(padded)
-            ]
+            for p in np.unique(padded):
+                groups = chosen[padded == p]
+                batches.append(BatchPlan(int(p), int(width), groups, side))
     return batches
 
 
@@ -220,9 +219,7 @@ class DeviceBlock(Block):
         """Padded systems of all rows with observed entries."""
         if allow_precision_form not in self.plans:
             plan = plan_batches(self, allow_precision_form=allow_precision_form)
-            self.plans[allow_precision_form] = [
-                self._pad_batch(batch) for batch in plan
-            ]
+            self.plans[allow_precision_form] = list(map(self._pad_batch, plan))
         batches: list[PaddedBatch] = self.plans[allow_precision_form]
         return batches
 
@@ -323,9 +320,8 @@ def _by_cuda_graph(
     block.padded_batches(has_precision)
     _ = block.row_counts
     key = (name, str(kernel.K.dtype), has_precision, kernel.s, block.budget.bytes)
-    return capture_or_replay(
-        block.plans, key, work, kernel, estimate_pass_bytes(block, kernel)
-    )
+    size = estimate_pass_bytes(block, kernel)
+    return capture_or_replay(block.plans, key, work, kernel, size)
 
 
 def _solve_rows(
@@ -505,11 +501,8 @@ def likelihood_sums(
     checked: bool = True,
 ) -> LikelihoodSums:
     """Row terms of the log marginal likelihood; NaN if an unchecked system fails."""
-    parts = (
-        _piece_likelihood_sums(piece, kernel, offsets, scales, checked)
-        for piece in block.pieces()
-    )
-    return reduce(iadd, parts)
+    given = (kernel, offsets, scales, checked)
+    return reduce(iadd, (_piece_likelihood_sums(p, *given) for p in block.pieces()))
 
 
 def _piece_likelihood_sums(
@@ -577,9 +570,8 @@ def _solve_and_sum(
             Y[entries] = (inverse @ values[entries].mT).mT
         if part.n_rhs > 1:
             inverse *= part.counts[:, None, None]
-        scatter_add_submatrices(
-            inverse, part.columns, missing if part.precision_form else B
-        )
+        total = missing if part.precision_form else B
+        scatter_add_submatrices(inverse, part.columns, total)
         return log_dets @ part.counts.to(log_dets.dtype), jitter
 
     sums = map_batches(add, block, kernel)

@@ -209,8 +209,7 @@ def asarray_like(A: Array, values: Any) -> Array:
     """A NumPy array as an array of the library, dtype and device of ``A``."""
     if is_numpy_array(A):
         return np.asarray(values, dtype=A.dtype)
-    xp = array_namespace(A)
-    return xp.asarray(values, dtype=A.dtype, device=A.device)
+    return array_namespace(A).asarray(values, dtype=A.dtype, device=A.device)
 
 
 def to_numpy(values: Array) -> Any:

@@ -53,10 +53,8 @@ def read_arrays(
         raise BrokenFileError(
             f"{str(path)!r} is damaged or no NPZ file of arrays: {error}"
         ) from error
-    absent = [name for name in required if name not in arrays]
-    raise_if_invalid(
-        path, bool(absent), f"arrays {', '.join(required)}", f"no {', '.join(absent)}"
-    )
+    absent, names = [k for k in required if k not in arrays], ", ".join(required)
+    raise_if_invalid(path, bool(absent), f"arrays {names}", f"no {', '.join(absent)}")
     for name, array in arrays.items():
         kinds, ndim = expected[name]
         if array.dtype.kind not in kinds or array.ndim != ndim:

@@ -294,14 +294,12 @@ def _load_or_download(
 
 def _read_ratings(release: Release, path: Path) -> Ratings:
     """Read a release from an NPZ file, an official archive or its folder."""
-    if path.suffix == ".npz":
-        table = _read_npz(path)
-    else:
-        table = _read_official(release, path, release.table)
+    npz = path.suffix == ".npz"
+    table = _read_npz(path) if npz else _read_official(release, path, release.table)
     _check_release(release, path, table)
-    bounds = release.shape or (None, None)
-    users, user_ids = _encode_ids(table["user"], bounds[0])
-    items, item_ids = _encode_ids(table["item"], bounds[1])
+    n_users, n_items = release.shape or (None, None)
+    users, user_ids = _encode_ids(table["user"], n_users)
+    items, item_ids = _encode_ids(table["item"], n_items)
     return Ratings(
         users=users,
         items=items,
@@ -323,14 +321,12 @@ def _read_split(release: Release, split: str, path: Path) -> tuple[Ratings, Arra
         part = _read_official(release, path, f"ml-100k/{split}.test")
         places = _match_entries(ratings, part)
     outside = len(places) == 0 or places.min() < 0 or places.max() >= len(ratings)
-    raise_if_invalid(
-        path, outside, f"a test part {split} of its own ratings", "other entries"
-    )
+    expected = f"a test part {split} of its own ratings"
+    raise_if_invalid(path, outside, expected, "other entries")
     test = np.zeros(len(ratings), dtype=bool)
     test[places] = True
-    raise_if_invalid(
-        path, test.sum() < len(places), f"each entry of {split} once", "some twice"
-    )
+    expected, repeated = f"each entry of {split} once", test.sum() < len(places)
+    raise_if_invalid(path, repeated, expected, "some twice")
     return ratings, test
 
 
@@ -396,19 +392,16 @@ def _check_release(release: Release, path: Path, table: dict[str, Array]) -> Non
     bounds = release.shape or (MAX_ID, MAX_ID)
     for name, ids, most in zip(("users", "films"), (users, items), bounds, strict=True):
         low, high = int(ids.min()), int(ids.max())
-        wrong = low < 1 or high > most
-        raise_if_invalid(
-            path, wrong, f"ids of {name} from 1 to {most}", f"{low} to {high}"
-        )
+        expected = f"ids of {name} from 1 to {most}"
+        raise_if_invalid(path, low < 1 or high > most, expected, f"{low} to {high}")
     outside = ratings[~((ratings >= MIN_RATING) & (ratings <= MAX_RATING))]
     expected = f"ratings from {MIN_RATING} to {MAX_RATING}"
     raise_if_invalid(path, outside.size > 0, expected, outside[:1])
     if release.counts is not None:
         counts = (int(_id_mask(users).sum()), int(_id_mask(items).sum()), len(ratings))
-        expected = "{} users, {} films and {} ratings".format(*release.counts)
-        raise_if_invalid(
-            path, counts != release.counts, f"{release.name} with {expected}", counts
-        )
+        sizes = "{} users, {} films and {} ratings".format(*release.counts)
+        expected = f"{release.name} with {sizes}"
+        raise_if_invalid(path, counts != release.counts, expected, counts)
 
 
 def _id_mask(ids: Array) -> Array:

@@ -93,9 +93,8 @@ def _read_jester_table(path: Path) -> Array:
     counts, ratings = table[:, 0], table[:, 1:]
     X = np.where(ratings == NO_RATING, np.nan, ratings)
     differ = (counts != np.isfinite(X).sum(axis=1)).any()
-    raise_if_invalid(
-        path, differ, "the counts of ratings in its first column", "others"
-    )
+    expected = "the counts of ratings in its first column"
+    raise_if_invalid(path, differ, expected, "others")
     return X
 
 
@@ -158,9 +157,8 @@ def load_panel(
     treatment = arrays.get("treatment")
     if treatment is not None:
         invalid = treatment.shape != (m, n) or not np.isin(treatment, (0, 1)).all()
-        raise_if_invalid(
-            path, invalid, "treatment of 0 and 1, as large as outcome", treatment.shape
-        )
+        expected = "treatment of 0 and 1, as large as outcome"
+        raise_if_invalid(path, invalid, expected, treatment.shape)
         treatment = treatment.astype(bool)
     first, others = PANELS[name]
     units = arrays.get("unit", [first, *(f"{others} {k}" for k in range(1, m))])
@@ -211,9 +209,8 @@ def load_traffic(*, source: str | os.PathLike[str] | None = None) -> Traffic:
     shapes = {name: array.shape for name, array in arrays.items()}
     n = len(arrays["sensor"])
     invalid = len(arrays["speed"]) != n or arrays["adjacency"].shape != (n, n)
-    raise_if_invalid(
-        path, invalid, "one row of speed and adjacency for each sensor", shapes
-    )
+    expected = "one row of speed and adjacency for each sensor"
+    raise_if_invalid(path, invalid, expected, shapes)
     return Traffic(
         # The file has sensors in rows; a matrix to complete has them in columns.
         speed=arrays["speed"].T.astype(np.float64, order="C"),
@@ -298,19 +295,14 @@ def load_image_folder(
     if not root.is_dir():
         raise DataNotFoundError(f"folder must be a folder, got {str(folder)!r}")
     opener = _import_pillow()
-    pictures = {
-        path.name: _read_image(opener, path, size, gray)
-        for path in _image_paths(root, names)
-    }
+    paths = _image_paths(root, names)
+    pictures = {path.name: _read_image(opener, path, size, gray) for path in paths}
     return {name: image for name, image in pictures.items() if image is not None}
 
 
 def _image_paths(root: Path, names: Sequence[str] | None) -> list[Path]:
-    files = sorted(
-        path
-        for path in root.iterdir()
-        if path.is_file() and path.suffix.lower() in IMAGE_SUFFIXES
-    )
+    pictures = (p for p in root.iterdir() if p.suffix.lower() in IMAGE_SUFFIXES)
+    files = sorted(path for path in pictures if path.is_file())
     if names is None:
         return files
     if isinstance(names, str):

@@ -736,11 +736,8 @@ def recommend_method(
     error bars is preferred, then the fastest. The baseline "mean", of each column or of
     all entries, is never recommended.
     """
-    candidates = [
-        line
-        for line in summaries
-        if line.status == DONE and line.errors and line.method != MEAN_BASELINE
-    ]
+    done = (line for line in summaries if line.status == DONE and line.errors)
+    candidates = [line for line in done if line.method != MEAN_BASELINE]
     if not candidates:
         return Recommendation(None, (), "no method was done on all draws")
     best = min(candidates, key=_error)

@@ -231,8 +231,7 @@ class Evaluation:
         hidden = self.pooled_predictions.columns
         order = np.argsort(hidden, kind="stable")
         indices, firsts = np.unique(hidden[order], return_index=True)
-        parts = np.split(order, firsts[1:])
-        scores = list(map(self._column, indices.tolist(), parts))
+        scores = list(map(self._column, indices.tolist(), np.split(order, firsts[1:])))
         scores.sort(key=lambda one: (-(one.standardized_error or 0.0), one.column))
         return tuple(scores)
 
@@ -249,10 +248,8 @@ class Evaluation:
         if std > 0.0 and baseline > 0.0:
             explained = 1.0 - (error / baseline) ** 2
             if len(some) > 1:
-                own, mean = (
-                    (guess[some] / baseline - truth / baseline) ** 2
-                    for guess in (pooled.guess, pooled.mean)
-                )
+                pair = (pooled.guess[some], pooled.mean[some])
+                own, mean = ((x / baseline - truth / baseline) ** 2 for x in pair)
                 explained_std = float(np.std(mean - own, ddof=1) / len(some) ** 0.5)
         return ColumnScore(
             j,
@@ -292,10 +289,7 @@ class Evaluation:
             "relative_error": self.relative_error,
             "standardized_rmse": self.standardized_error or (None, None),
         }
-        figures = {
-            name: {"method": own, "column_means": mean}
-            for name, (own, mean) in both.items()
-        }
+        figures = {k: {"method": a, "column_means": b} for k, (a, b) in both.items()}
         return {
             "ncarl": __version__,
             "method": self.method,

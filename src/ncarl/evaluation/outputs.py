@@ -147,9 +147,8 @@ def draw_columns(evaluation: Evaluation) -> Figure:
         ax.hlines(place, own, mean, color=color, alpha=0.35, linewidth=2)
         ax.plot(mean, place, "o", color=GRAY, markerfacecolor="white", markersize=5)
         ax.plot(own, place, "o", color=color, markersize=5.5)
-    ax.set_yticks(
-        range(len(scores)), [format_label(one.name) for one in scores], fontsize=8
-    )
+    names = [format_label(one.name) for one in scores]
+    ax.set_yticks(range(len(scores)), names, fontsize=8)
     ax.set_ylim(len(scores) - 0.4, -0.6)
     ax.set_xlim(left=0.0)
     ax.set_xlabel("error on held-out entries, in standard deviations of the column")
@@ -171,13 +170,10 @@ def draw_reliability(evaluation: Evaluation) -> Figure:
 def draw_residuals(evaluation: Evaluation) -> Figure:
     """Draw errors of all held-out entries, in standard deviations of the columns."""
     pooled = evaluation.pooled_predictions
-    unit = evaluation.column_stds[pooled.columns]
-    some = unit > 0.0
-    truth, guess, mean = (v[some] for v in (pooled.truth, pooled.guess, pooled.mean))
-    std = None if pooled.std is None else pooled.std[some] / unit[some]
-    return residuals(
-        (truth - mean) / unit[some],
-        (guess - mean) / unit[some],
-        std,
-        unit="column standard deviations from the mean",
-    )
+    scales = evaluation.column_stds[pooled.columns]
+    some = scales > 0.0
+    parts = (pooled.truth, pooled.guess, pooled.mean, scales)
+    truth, guess, mean, scale = (part[some] for part in parts)
+    std = None if pooled.std is None else pooled.std[some] / scale
+    unit = "column standard deviations from the mean"
+    return residuals((truth - mean) / scale, (guess - mean) / scale, std, unit=unit)

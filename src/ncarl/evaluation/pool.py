@@ -210,8 +210,7 @@ def _run_jobs(jobs: connection.Connection, threads: int, output: Path) -> None:
             os.dup2(stream.fileno(), descriptor)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     while True:
-        answer = _run_job(**json.loads(jobs.recv_bytes()))
-        jobs.send_bytes(answer.encode())
+        jobs.send_bytes(_run_job(**json.loads(jobs.recv_bytes())).encode())
 
 
 def _exit_with_parent() -> None:

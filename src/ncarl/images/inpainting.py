@@ -311,10 +311,8 @@ class ChannelTransform:
         result = []
         channels = zip(self.rotation, missing_mask, self.mean, strict=True)
         for weights, missing, mean in channels:
-            channel = sum(
-                w * plane[missing].astype(np.float64)
-                for w, plane in zip(weights, values, strict=True)
-            )
+            pairs = zip(weights, values, strict=True)
+            channel = sum(w * plane[missing].astype(np.float64) for w, plane in pairs)
             result.append((channel * self.scale + mean) * self.peak)
         return result
 
@@ -358,20 +356,16 @@ def _make_planes(transform: ChannelTransform, picture: MaskedImage) -> ImagePlan
     observed, values = ~picture.missing_mask, transform.transform(picture)
     if picture.shares_mask:
         return ImagePlanes(values[:, None], observed[:1], np.eye(1))
-    return ImagePlanes(values[None], observed, _channel_covariance(values, observed))
-
-
-def _channel_covariance(values: Array, observed: Array) -> Array:
-    """Covariance of channels where all are observed; diagonal if that is rare."""
+    # The covariance where all channels are observed; diagonal if that is rare.
     pairs = zip(values, observed, strict=True)
     variances = [np.mean(v[k].astype(np.float64) ** 2) for v, k in pairs]
-    diagonal = np.diag(np.maximum(variances, 1e-3))
+    covariance = diagonal = np.diag(np.maximum(variances, 1e-3))
     joint = observed.all(axis=0)
-    if joint.sum() < MIN_JOINT_PIXELS:
-        return diagonal
-    pixels = values[:, joint].astype(np.float64)
-    # Shrinkage keeps it positive definite where channels repeat each other.
-    return 0.99 * (pixels @ pixels.T / pixels.shape[1]) + 0.01 * diagonal
+    if joint.sum() >= MIN_JOINT_PIXELS:
+        pixels = values[:, joint].astype(np.float64)
+        # Shrinkage keeps it positive definite where channels repeat each other.
+        covariance = 0.99 * (pixels @ pixels.T / pixels.shape[1]) + 0.01 * diagonal
+    return ImagePlanes(values[None], observed, covariance)
 
 
 def calibrate_variance(
@@ -423,8 +417,7 @@ def _bisect_centers(places: Array, splits: int) -> list[Array]:
     if splits == 0 or len(places) < 2:
         return [np.median(places, axis=0).astype(np.int64)]
     longer = int(np.argmax(np.ptp(places, axis=0)))
-    order = np.argsort(places[:, longer], kind="stable")
-    halves = np.array_split(places[order], 2)
+    halves = np.array_split(places[np.argsort(places[:, longer], kind="stable")], 2)
     return [center for half in halves for center in _bisect_centers(half, splits - 1)]
 
 

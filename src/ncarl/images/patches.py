@@ -206,15 +206,12 @@ def fill_planes(
     for inner, outer in _tiles(height, width):
         part = near.patch_field(*outer)
         guess, guess_variance = _run_passes(part, model, advance)
-        here = tuple(
-            slice(i.start - o.start, i.stop - o.start)
-            for i, o in zip(inner, outer, strict=True)
-        )
+        sides = zip(inner, outer, strict=True)
+        here = tuple(slice(i.start - o.start, i.stop - o.start) for i, o in sides)
         fresh = ~near.observed[:, *inner]
         tile = guess.reshape(-1, *part.size)[:, :, *here]
         values[:, :, *inner][:, fresh] = tile[:, fresh]
-        tile_variance = guess_variance.reshape(part.size)[:, *here]
-        variance[:, *inner][fresh] = tile_variance[fresh]
+        variance[:, *inner][fresh] = guess_variance.reshape(part.size)[:, *here][fresh]
     return values, variance
 
 

@@ -454,9 +454,8 @@ class Sink:
             self.append(values)
             return
         # The caller may reuse its array before the block is full.
-        self.buffer.append(
-            values.copy() if np.may_share_memory(values, rows) else values
-        )
+        shared = np.may_share_memory(values, rows)
+        self.buffer.append(values.copy() if shared else values)
         n_buffered = sum(map(len, self.buffer))
         if n_buffered >= self.block_rows:
             self._flush(n_buffered - n_buffered % self.block_rows)
@@ -826,7 +825,18 @@ def dask_rows(what: Any, rows_per_chunk: int | None = None) -> DaskRows:
     dask = import_optional("dask", "Dask arrays", "dask")
     if isinstance(what, list | tuple):
         blocks = list(what)
-        schema = _delayed_schema(blocks, rows_per_chunk)
+        if rows_per_chunk is not None:
+            raise ValueError(
+                "rows_per_chunk must be left out where X is a list of delayed blocks, "
+                "which stay as they are"
+            )
+        for number, block in enumerate(blocks):
+            if not hasattr(block, "__dask_graph__"):
+                raise TypeError(
+                    f"block {number} of X must be delayed like block 0, got "
+                    f"{type(block).__name__}"
+                )
+        schema = _block_schema(blocks[0].compute())
     else:
         array = _rechunk_rows(what, rows_per_chunk)
         blocks = list(array.to_delayed().ravel())
@@ -852,27 +862,11 @@ def _rechunk_rows(array: Any, rows_per_chunk: int | None) -> Any:
         )
     array = array.rechunk({1: -1})
     max_rows = resolve_rows_per_chunk(rows_per_chunk, int(array.shape[1]))
-    if math.isnan(array.shape[0]):
-        if rows_per_chunk is not None:
-            raise ValueError(
-                "rows_per_chunk needs an array that knows how many rows it has; call "
-                "compute_chunk_sizes() on it, or leave rows_per_chunk out"
-            )
-        return array
-    small = rows_per_chunk is None and max(array.chunks[0]) <= max_rows
-    return array if small else array.rechunk({0: max_rows})
-
-
-def _delayed_schema(blocks: list[Any], rows_per_chunk: int | None) -> dict[str, Any]:
-    if rows_per_chunk is not None:
+    unknown = math.isnan(array.shape[0])
+    if unknown and rows_per_chunk is not None:
         raise ValueError(
-            "rows_per_chunk must be left out where X is a list of delayed blocks, "
-            "which stay as they are"
+            "rows_per_chunk needs an array that knows how many rows it has; call "
+            "compute_chunk_sizes() on it, or leave rows_per_chunk out"
         )
-    for number, block in enumerate(blocks):
-        if not hasattr(block, "__dask_graph__"):
-            raise TypeError(
-                f"block {number} of X must be delayed like block 0, got "
-                f"{type(block).__name__}"
-            )
-    return _block_schema(blocks[0].compute())
+    small = rows_per_chunk is None and (unknown or max(array.chunks[0]) <= max_rows)
+    return array if small else array.rechunk({0: max_rows})

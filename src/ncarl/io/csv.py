@@ -296,8 +296,7 @@ def detect_dialect(content: DelimitedText, path: Path, options: ReadOptions) -> 
     header = options.header
     if header is None:
         alike = (row for row in rows if len(row.cells) == len(first.cells))
-        below = islice(alike, MAX_INSPECTED_ROWS)
-        header = _is_header(first, below, missing, decimal)
+        header = _is_header(first, islice(alike, MAX_INSPECTED_ROWS), missing, decimal)
     given = [_unquote(cell) if header else "" for cell in first.cells]
     taken = set(given)
     names = tuple(
@@ -378,9 +377,7 @@ def _is_header(
         run = bool(steps) and (min(steps) > 0.0 or max(steps) < 0.0)
     else:  # the first number may be the corner above the names of rows
         run = _is_arithmetic(numbers) or _is_arithmetic(numbers[1:])
-    if not quoted and not run:
-        return False
-    rows = list(below)
+    rows = list(below) if quoted or run else []
     if quoted and rows and not any('"' in cell for cell in rows[0].cells):
         return True
     if not run:
@@ -647,10 +644,8 @@ def open_sink(path: Path, spec: SinkSpec) -> Iterator[Sink]:
         def append(rows: Array) -> None:
             # Written as float64, a float32 is read back as the same number whatever
             # the type of the reader.
-            columns = [
-                pa.array(np.ascontiguousarray(column, np.float64), from_pandas=True)
-                for column in rows.T
-            ]
+            values = np.ascontiguousarray(rows.T, np.float64)
+            columns = [pa.array(column, from_pandas=True) for column in values]
             table = pa.Table.from_arrays(columns, [str(j) for j in range(len(columns))])
             pc.write_csv(table, stream, options)
 

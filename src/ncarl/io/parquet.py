@@ -104,13 +104,10 @@ def _result_dtypes(schema: Any, names: Sequence[str], path: Path) -> set[np.dtyp
             f"missing or twice: {join_names(absent, 8, form=repr)}"
         )
     types = [schema.field(name).type for name in names]
-    kinds = ("integer", "floating", "boolean", "decimal", "null")
-    tests = [getattr(pa.types, f"is_{kind}") for kind in kinds]
-    bad = [
-        f"{name!r} ({type_})"
-        for name, type_ in zip(names, types, strict=True)
-        if not any(test(type_) for test in tests)
-    ]
+    numeric = ("integer", "floating", "boolean", "decimal", "null")
+    tests = [getattr(pa.types, f"is_{kind}") for kind in numeric]
+    columns = zip(names, types, strict=True)
+    bad = [f"{k!r} ({kind})" for k, kind in columns if not any(t(kind) for t in tests)]
     if bad:
         raise ValueError(
             f"{str(path)!r} must hold numbers only; not numeric: {join_names(bad, 8)}; "
@@ -161,8 +158,7 @@ class ParquetRows(SpanRows):
     def _chunks(
         self, path: Path, groups: tuple[int, ...], first: int
     ) -> Iterator[Observations]:
-        arrays = self._iter_arrays(path, groups)
-        for values in rebatch(arrays, self.rows_per_chunk):
+        for values in rebatch(self._iter_arrays(path, groups), self.rows_per_chunk):
             yield observations_from_dense(values, first, str(self.file))
             first += len(values)
 
@@ -207,10 +203,8 @@ def _write_parquet(
         group_rows = -(-ROW_GROUP_SIZE // spec.n_columns)
 
         def append(rows: Array) -> None:
-            columns = [
-                pa.array(np.ascontiguousarray(column), from_pandas=True)
-                for column in rows.T
-            ]
+            values = np.ascontiguousarray(rows.T)
+            columns = [pa.array(column, from_pandas=True) for column in values]
             table = pa.Table.from_arrays(columns, schema=schema)
             if len(rows):
                 writer.write_table(table, row_group_size=group_rows)

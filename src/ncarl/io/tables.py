@@ -93,10 +93,8 @@ def supported_suffixes(ability: str) -> tuple[str, ...]:
 def find_format(path: Path, ability: str) -> Format | None:
     """Format of a file by its name, if it has an ability; else None."""
     name = path.name.lower()
-    for format_ in FORMATS:
-        if name.endswith(format_.suffixes) and ability in format_.abilities:
-            return format_
-    return None
+    able = (format_ for format_ in FORMATS if ability in format_.abilities)
+    return next((format_ for format_ in able if name.endswith(format_.suffixes)), None)
 
 
 @dataclass(frozen=True)

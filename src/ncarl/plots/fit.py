@@ -240,7 +240,13 @@ def reliability(
     figure, ax = new_axes(4.8, 4.8, title)
     ax.plot([0, 1], [0, 1], zorder=1, **REFERENCE)
     if count:
-        _draw_binomial_band(ax, count)
+        level = np.linspace(0.0, 1.0, 101)
+        reach = 1.96 * np.sqrt(level * (1.0 - level) / count)
+        ax.fill_between(level, level - reach, level + reach, color="#e9edf2", zorder=0,
+                        linewidth=0)  # fmt: skip
+        ax.annotate(f"band: 95% of samples of {count:,} entries", (0.97, 0.03),
+                    xycoords="axes fraction", ha="right", fontsize=8.5,
+                    color=DARK_GRAY)  # fmt: skip
     for place, (name, values) in enumerate(curves.items()):
         actual = np.asarray(values, dtype=np.float64)
         if actual.shape != nominal.shape:
@@ -259,15 +265,6 @@ def reliability(
     if isinstance(coverage, Mapping):
         ax.legend(frameon=False, loc="upper left")
     return figure
-
-
-def _draw_binomial_band(ax: Any, count: int) -> None:
-    level = np.linspace(0.0, 1.0, 101)
-    reach = 1.96 * np.sqrt(level * (1.0 - level) / count)
-    ax.fill_between(level, level - reach, level + reach, color="#e9edf2", zorder=0,
-                    linewidth=0)  # fmt: skip
-    ax.annotate(f"band: 95% of samples of {count:,} entries", (0.97, 0.03), ha="right",
-                xycoords="axes fraction", fontsize=8.5, color=DARK_GRAY)  # fmt: skip
 
 
 def _held_out_coverage(model: Any) -> tuple[Array, Array, int]:
@@ -458,7 +455,12 @@ def _centered_completion(model: Any) -> Array:
 def model_variances(model: Any) -> Array:
     """Variances of a model along its principal directions, in decreasing order."""
     if hasattr(model, "kernel_"):
-        return _eigenvalues(_standardized_kernel(model))
+        K, scaler = _kernel_matrix(model), getattr(model.model_, "scaler", None)
+        if scaler is not None and not model.transposed_:
+            scales = scaler.centering.column_scales
+            safe = np.where(scales > 0.0, scales, 1.0)
+            K = K / safe[:, None] / safe[None, :]
+        return _eigenvalues(K)
     inner = model.model_
     if hasattr(inner, "kernel"):  # a low-rank factor of the kernel
         F = np.asarray(inner.kernel.F, dtype=np.float64)
@@ -473,16 +475,6 @@ def model_variances(model: Any) -> Array:
         return variances
     # The model has row and column effects only.
     return _squared_singular_values(_centered_completion(model))
-
-
-def _standardized_kernel(model: Any) -> Array:
-    K = _kernel_matrix(model)
-    scaler = getattr(model.model_, "scaler", None)
-    if scaler is None or model.transposed_:
-        return K
-    scales = scaler.centering.column_scales
-    safe = np.where(scales > 0.0, scales, 1.0)
-    return K / safe[:, None] / safe[None, :]
 
 
 def _kernel_matrix(model: Any) -> Array:

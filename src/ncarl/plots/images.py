@@ -82,8 +82,7 @@ def before_after(panels: Sequence[ImagePanel], *, credit: str = "") -> Figure:
     figure = Figure(figsize=(width, total))
     for k, panel in enumerate(panels):
         left = gap + k * (each + gap)
-        box = (left / width, below / total, each / width, tall / total)
-        ax = figure.add_axes(box)
+        ax = figure.add_axes((left / width, below / total, each / width, tall / total))
         ax.imshow(to_rgb_image(panel.image), interpolation="antialiased", aspect="auto")
         ax.set_axis_off()
         ax.set_title(panel.title, fontsize=15, fontweight="bold", color=INK, pad=27)

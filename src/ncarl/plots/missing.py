@@ -194,11 +194,8 @@ def _describe_pattern(pattern: MissingPattern, min_observed: int) -> str:
 
 
 def _count_lines(counts: Sequence[int]) -> str:
-    parts = [
-        count_of(count, word)
-        for count, word in zip(counts, ("row", "column"), strict=True)
-        if count
-    ]
+    pairs = zip(counts, ("row", "column"), strict=True)
+    parts = [count_of(count, word) for count, word in pairs if count]
     return join_names(parts, last=" and ")
 
 
@@ -210,15 +207,12 @@ def _mark_sparse_lines(
         (0, 1, RED, "none observed"),
         (1, min_observed, MISSING_COLOR, f"fewer than {min_observed} observed"),
     ):
-        rows, columns = (
-            np.flatnonzero((counts >= low) & (counts < high))
-            for counts in (pattern.row_counts, pattern.column_counts)
-        )
+        both = (pattern.row_counts, pattern.column_counts)
+        rows, columns = (np.flatnonzero((c >= low) & (c < high)) for c in both)
         style = {"color": color, "linewidth": 1.4, "alpha": 0.75, "zorder": 2}
-        for place in rows[:MAX_LINES]:
-            ax.axhline(place + 1, **style)
-        for place in columns[:MAX_LINES]:
-            ax.axvline(place + 1, **style)
+        for draw, places in ((ax.axhline, rows), (ax.axvline, columns)):
+            for place in places[:MAX_LINES]:
+                draw(place + 1, **style)
         if len(rows) or len(columns):
             legend.append(Line2D([], [], color=color, linewidth=2, label=label))
     return legend

@@ -370,8 +370,16 @@ def spring_layout(affinity: Array, edges: Array) -> Array:
     positions = _spectral_layout(springs)
     length = 1.6 / np.sqrt(n)
     for step in range(N_LAYOUT_STEPS):
+        apart = positions[:, None, :] - positions[None, :, :]
+        distance = np.maximum(np.hypot(apart[..., 0], apart[..., 1]), 1e-3)
+        push = length**2 / distance
+        pull = springs * distance**2 / length
+        force = ((push - pull) / distance)[..., None] * apart
+        # A weak pull to the center keeps isolated nodes in the figure.
+        total = force.sum(axis=1) - 0.6 * positions
+        size = np.maximum(np.hypot(total[:, 0], total[:, 1]), 1e-12)
         max_move = INITIAL_MAX_MOVE * (1.0 - step / N_LAYOUT_STEPS)
-        positions = _spring_step(positions, springs, length, max_move)
+        positions = positions + total * (np.minimum(size, max_move) / size)[:, None]
     positions -= 0.5 * (positions.max(axis=0) + positions.min(axis=0))
     size = np.abs(positions).max(axis=0)
     # A graph that is a line stays one.
@@ -392,22 +400,7 @@ def _spectral_layout(springs: Array) -> Array:
     vectors = vectors * np.sign(vectors[largest, [0, 1]])
     # Nodes at one position would never separate: add a small sunflower pattern.
     angles = np.arange(n) * np.pi * (3.0 - np.sqrt(5.0))
-    seeds = np.sqrt((np.arange(n) + 0.5) / n)[:, None] * np.column_stack(
-        [np.cos(angles), np.sin(angles)]
-    )
+    circle = np.column_stack([np.cos(angles), np.sin(angles)])
+    seeds = np.sqrt((np.arange(n) + 0.5) / n)[:, None] * circle
     size = np.abs(vectors).max(axis=0)
     return vectors / np.where(size > 0.0, size, 1.0) + 0.05 * seeds
-
-
-def _spring_step(
-    positions: Array, springs: Array, length: float, max_move: float
-) -> Array:
-    apart = positions[:, None, :] - positions[None, :, :]
-    distance = np.maximum(np.hypot(apart[..., 0], apart[..., 1]), 1e-3)
-    push = length**2 / distance
-    pull = springs * distance**2 / length
-    force = ((push - pull) / distance)[..., None] * apart
-    # A weak pull to the center keeps isolated nodes in the figure.
-    total = force.sum(axis=1) - 0.6 * positions
-    size = np.maximum(np.hypot(total[:, 0], total[:, 1]), 1e-12)
-    return positions + total * (np.minimum(size, max_move) / size)[:, None]

@@ -322,8 +322,7 @@ def merge_duplicates(
     if len(pairs) == len(keys):
         return users, items, values, None
     if rule == "error":
-        repeated = np.flatnonzero(counts[inverse] > 1)
-        return users, items, values, int(repeated[0])
+        return users, items, values, int(np.flatnonzero(counts[inverse] > 1)[0])
     if rule == "mean":
         unit = power_of_two_unit(values)  # the sums of the largest could overflow
         merged = np.bincount(inverse, weights=values / unit) / counts * unit
@@ -454,10 +453,7 @@ def as_table(
     columns: Mapping[str, Any], library: str, row_type: type[Any], id_kind: str
 ) -> Any:
     """A frame, or named tuples for "plain", of a column of ids and other arrays."""
-    cells = {
-        name: column if isinstance(column, list) else column.tolist()
-        for name, column in columns.items()
-    }
+    cells = {k: c if isinstance(c, list) else c.tolist() for k, c in columns.items()}
     first, *others = cells
     if library == "plain":
         return [row_type(*row) for row in zip(*cells.values(), strict=True)]

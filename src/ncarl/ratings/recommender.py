@@ -512,9 +512,8 @@ class Recommender(BaseEstimator):
         self._check_noise("level")
         store = self.user_store_
         pairs = predict_pairs(store, self.items_, user_ids, item_ids, "observed")
-        scorer = store.scorer
-        blended = scorer.blended_conformal_scores.quantiles(part)
-        single_sided = scorer.conformal_scores.quantiles(part)
+        blended = store.scorer.blended_conformal_scores.quantiles(part)
+        single_sided = store.scorer.conformal_scores.quantiles(part)
         down, up = np.where(pairs.is_blended[:, None], blended, single_sided).T
         bounds = self._value_bounds
         with np.errstate(over="ignore"):
@@ -581,11 +580,10 @@ class Recommender(BaseEstimator):
             is_known = position >= 0 and user in self.user_store_
             if is_known and value >= relevance_threshold:
                 relevant.setdefault(user, []).append(int(position))
+        ranking = (uncertainty_penalty, popularity, min_ratings)
         rows = [[float("nan")] * len(RANKING_METRICS)]  # if no item is relevant
         for user, good_items in relevant.items():
-            scores, _ = self._score_items(
-                user, uncertainty_penalty, popularity, min_ratings
-            )
+            scores, _ = self._score_items(user, *ranking)
             gains = np.zeros(len(scores))
             gains[good_items] = 1.0
             rows.append([m(gains, scores, length) for m in RANKING_METRICS.values()])
@@ -663,9 +661,8 @@ class Recommender(BaseEstimator):
         items = Vocabulary.from_json("item", own["items"])
         if model.training_.shape != (len(users), len(items)):
             raise ValueError("training_ needs a row per user and a column per item")
-        check_keys(
-            "parameters", own["parameters"], set(cls._get_param_names()) - {"model"}
-        )
+        names = set(cls._get_param_names()) - {"model"}
+        check_keys("parameters", own["parameters"], names)
         recommender = cls(model, **own["parameters"])
         recommender._check_params()
         library = check_choice("library", own["library"], ("plain", "pandas", "polars"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 from uuid import uuid4
 
@@ -317,10 +318,8 @@ class UserStore:
             return uuid4()
         if self.vocabulary.kind == "int":
             return max([*self.vocabulary.values, *self.added], default=-1) + 1
-        count = len(self.added) + 1
-        while f"new user {count}" in self:
-            count += 1
-        return f"new user {count}"
+        names = (f"new user {k}" for k in count(len(self.added) + 1))
+        return next(name for name in names if name not in self)
 
 
 @dataclass(frozen=True)
@@ -380,8 +379,7 @@ def predict_pairs(
     for position in np.unique(i[j < 0]):
         user = None if position < 0 else int(position)
         row = extra_rows[-1 - position] if user is None else scorer.training_row(user)
-        mask = (i == position) & (j < 0)
-        assign(mask, _predict_random_item(scorer, row, user, std))
+        assign((i == position) & (j < 0), _predict_random_item(scorer, row, user, std))
     return PairPredictions(values, deviations, j, fitted & scorer.is_blended)
 
 

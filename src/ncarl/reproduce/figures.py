@@ -99,12 +99,11 @@ def _neighbors_figure(study: StudyData) -> Figure | None:
     best: dict[str, int] = {}
     known = load_paper_values()["figures"]["fig7"]["best_k"]
     for e in study.protocol_entries():
-        if e.error is None:
-            continue
         form = "as printed" if e.method.startswith(PRINTED_FORM) else "NCARL"
         name = f"{e.group}, {form}"
-        point = (int(e.params["n_neighbors"]), e.error, e.error_sd)
-        curves.setdefault(name, []).append(point)
+        if e.error is not None:
+            point = (int(e.params["n_neighbors"]), e.error, e.error_sd)
+            curves.setdefault(name, []).append(point)
         if e.group in known:
             best[name] = int(known[e.group])
     return draw_error_vs_neighbors(curves, best) if curves else None
@@ -427,8 +426,7 @@ def draw_error_vs_neighbors(
     """
     down = math.ceil(len(curves) / MAX_PANELS_PER_ROW)
     across = math.ceil(len(curves) / down)
-    size = (max(4.8, 4.2 * across), 3.7 * down)
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Figure(figsize=(max(4.8, 4.2 * across), 3.7 * down), layout="constrained")
     axes = figure.subplots(down, across, squeeze=False).ravel()
     for ax, (name, points) in zip(axes, curves.items(), strict=False):
         _neighbors_panel(ax, sorted(points), best.get(name))
@@ -472,15 +470,12 @@ def draw_objectives(
 
     A dashed line marks the step by which the paper claims convergence.
     """
-    wide = max(4.6, 3.9 * len(curves))
-    figure = Figure(figsize=(wide, 5.0), layout="constrained")
-    axes = figure.subplots(
-        2, len(curves), sharex="col", squeeze=False, height_ratios=(2.2, 1)
-    )
-    for k, (name, curve) in enumerate(curves.items()):
+    figure = Figure(figsize=(max(4.6, 3.9 * len(curves)), 5.0), layout="constrained")
+    shape = (2, len(curves))
+    axes = figure.subplots(*shape, sharex="col", squeeze=False, height_ratios=(2.2, 1))
+    for (upper, lower), (name, curve) in zip(axes.T, curves.items(), strict=True):
         values = np.asarray(curve, dtype=np.float64)
         steps = np.arange(1, len(values) + 1)
-        upper, lower = axes[0, k], axes[1, k]
         upper.plot(steps, values, color=NCARL_COLOR, marker="o", markersize=3,
                    linewidth=1.6)  # fmt: skip
         if (values > 0).all() and dynamic_range(list(values)) > 50.0:
@@ -567,7 +562,10 @@ def draw_picture_grid(rows: Sequence[Sequence[ImagePanel]], credit: str = "") ->
     """
     if not rows or not all(rows):
         raise ValueError("rows must hold one picture or more each, got an empty one")
-    each = max(_picture_dots(panel.image) for row in rows for panel in row) / DPI
+    wides = [panel.image.shape[1] for row in rows for panel in row]
+    # Dots across each picture: a multiple of its pixels if that fits.
+    dots = [min(w * math.ceil(MIN_PICTURE_DOTS / w), MAX_PICTURE_DOTS) for w in wides]
+    each = max(dots) / DPI
     gap, columns = 14 / DPI, max(len(row) for row in rows)
     width = gap + columns * (each + gap)
     credits = _wrap_text(credit, width - 2 * gap, CREDIT_SIZE)
@@ -612,11 +610,8 @@ def _draw_picture(
 
 def _wrap_text(text: str, inches: float, size: float) -> list[str]:
     most = max(8, int(inches * 72 / (size * LETTER_WIDTH)))
-    return [
-        line
-        for part in text.splitlines()
-        for line in textwrap.wrap(part, most, break_on_hyphens=False)
-    ]
+    wrap = textwrap.TextWrapper(most, break_on_hyphens=False).wrap
+    return [line for part in text.splitlines() for line in wrap(part)]
 
 
 def _header_height(panel: ImagePanel, width: float) -> float:
@@ -628,12 +623,6 @@ def _header_height(panel: ImagePanel, width: float) -> float:
 
 def _aspect(image: Array) -> float:
     return float(image.shape[0] / image.shape[1])
-
-
-def _picture_dots(image: Array) -> int:
-    """Width of a picture in dots; a multiple of its pixels if that fits."""
-    wide = int(image.shape[1])
-    return min(wide * math.ceil(MIN_PICTURE_DOTS / wide), MAX_PICTURE_DOTS)
 
 
 def draw_theorems(facts: TheoremFacts) -> Figure:
@@ -660,8 +649,7 @@ def _draw_bound(ax: Any, facts: TheoremFacts) -> None:
     log_axis(ax, "y", values)
     ax.set_ylim(min(values) / 1.5, max(values) * 3.5)
     ax.set(xlabel="draw", ylabel=r"$\mathrm{tr}(X D X^T)\ /\ \|X\|_*^2$")
-    title = "Theorem 3: the surrogate bounds the norm,\nif D > 0"
-    ax.set_title(title, **THEOREM_TITLE)
+    ax.set_title("Theorem 3: the surrogate bounds the norm,\nif D > 0", **THEOREM_TITLE)
     ax.legend(frameon=False, fontsize=8.5, loc="upper left")
 
 

@@ -287,12 +287,10 @@ def _build_plan(
     wanted = [name for name in rows if not methods or name in methods]
     settings: list[Setting] = []
     for group in groups:
-        group = {"seeds": seeds, **group}
-        if quick:
-            if group.get("quick") is False:
-                continue
-            group = _reduce_group(group)
-        settings += _expand_group(group, wanted, specs, sweep, quick)
+        if not quick or group.get("quick") is not False:
+            whole = {"seeds": seeds, **group}
+            used = _reduce_group(whole) if quick else whole
+            settings += _expand_group(used, wanted, specs, sweep, quick)
     return replace(
         plan, settings=tuple(settings), has_all_methods=len(wanted) == len(rows)
     )
@@ -337,28 +335,21 @@ def _reduce_group(group: Mapping[str, Any]) -> dict[str, Any]:
 
 def _expand_group(
     group: Mapping[str, Any],
-    names: Sequence[str],
+    rows: Sequence[str],
     specs: Mapping[str, MethodSpec],
     sweep: Mapping[str, Sequence[Any]],
     quick: bool,
 ) -> Iterator[Setting]:
     _check_group(group, specs)
     methods: list[MethodSpec] = []
-    for name in names:
-        if name in group.get("methods", names) and name not in group.get("without", ()):
+    for name in rows:
+        if name in group.get("methods", rows) and name not in group.get("without", ()):
             one = _apply_group_overrides(specs[name], group, quick)
             methods += _expand_sweep(one, sweep, quick)
+    optional = ("printed", "heavy", "seeds", "further")
+    own = {"printed": "", **{name: group[name] for name in optional if name in group}}
     for label, problem in _problems(group):
-        yield Setting(
-            label,
-            group["label"],
-            problem,
-            group.get("printed", ""),
-            tuple(methods),
-            heavy=group.get("heavy", False),
-            seeds=group["seeds"],
-            further=group.get("further", False),
-        )
+        yield Setting(label, group["label"], problem, methods=tuple(methods), **own)
 
 
 def _check_group(group: Mapping[str, Any], specs: Mapping[str, MethodSpec]) -> None:
@@ -447,8 +438,18 @@ def make_task(problem: ProblemSpec, seed: int) -> CompletionTask:
         return CompletionTask(drawn.X, rows, cols, drawn.truth[rows, cols])
     whole = _load_matrix(problem.data, tuple(sorted(problem.options.items())))
     if isinstance(whole, Observations):
-        return _hide_ratings(whole, problem.missing, seed)
-    return _hide_pixels(whole, problem, seed)
+        hidden = masks.random((whole.n_observed,), problem.missing, rng=seed)
+        test, X = whole.drop_entries(~hidden), whole.drop_entries(hidden).to_csr()
+        return CompletionTask(X, test.rows, test.indices.astype(np.int64), test.values)
+    if problem.mask == "random":
+        hidden = masks.random(whole.shape, problem.missing, rng=seed)
+    else:
+        # A square whose area is the fraction to hide.
+        side = round((problem.missing * whole.size) ** 0.5)
+        hidden = masks.block(whole.shape, (side, side), at="center")
+    rows, cols = np.nonzero(hidden)
+    X = np.where(hidden, np.nan, whole)
+    return CompletionTask(X, rows, cols, whole[rows, cols], is_picture=True)
 
 
 def hold_out_validation(task: CompletionTask, seed: int) -> CompletionTask:
@@ -470,25 +471,6 @@ def hold_out_validation(task: CompletionTask, seed: int) -> CompletionTask:
 def _load_matrix(data: str, options: tuple[tuple[str, Any], ...]) -> Any:
     """A whole matrix (array, or observations of ratings), cached for the next seed."""
     return DATA_LOADERS[data](dict(options))
-
-
-def _hide_ratings(ratings: Observations, missing: float, seed: int) -> CompletionTask:
-    hidden = masks.random((ratings.n_observed,), missing, rng=seed)
-    test = ratings.drop_entries(~hidden)
-    X = ratings.drop_entries(hidden).to_csr()
-    return CompletionTask(X, test.rows, test.indices.astype(np.int64), test.values)
-
-
-def _hide_pixels(picture: Array, problem: ProblemSpec, seed: int) -> CompletionTask:
-    if problem.mask == "random":
-        hidden = masks.random(picture.shape, problem.missing, rng=seed)
-    else:
-        # A square whose area is the fraction to hide.
-        side = round((problem.missing * picture.size) ** 0.5)
-        hidden = masks.block(picture.shape, (side, side), at="center")
-    rows, cols = np.nonzero(hidden)
-    X = np.where(hidden, np.nan, picture)
-    return CompletionTask(X, rows, cols, picture[rows, cols], is_picture=True)
 
 
 def _movielens(options: Mapping[str, Any]) -> Observations:
@@ -525,8 +507,7 @@ def _make_synthetic_ratings(options: Mapping[str, Any]) -> Observations:
     rating = np.clip(np.rint(3.6 + means + tastes + noise), 1.0, 5.0)
     popular = rng.random(items) ** 2 + 0.05
     places = [rng.choice(items, each, False, popular / popular.sum()) for _ in means]
-    rows = np.repeat(np.arange(users), each)
-    cols = np.concatenate(places)
+    rows, cols = np.repeat(np.arange(users), each), np.concatenate(places)
     ratings = from_triplets(rows, cols, rating[rows, cols], shape=(users, items))
     return Observations.from_sparse(ratings)
 
@@ -560,7 +541,7 @@ def paper_value(
     """
     content = load_paper_values()
     known = content["tables"].get(table) or content["figures"].get(table, {})
-    value: float | str | None = (
-        known.get(name, {}).get(f"{missing:g}", {}).get(measure, {}).get(method)
-    )
+    for key in (name, f"{missing:g}", measure):
+        known = known.get(key, {})
+    value: float | str | None = known.get(method)
     return value

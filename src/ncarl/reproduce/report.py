@@ -259,8 +259,7 @@ def add_study(
         if protocol in present:
             some = [entry for entry in entries if entry.protocol == protocol]
             what = "Relative error" if plan.measure == "error" else "Seconds"
-            label = PROTOCOL_LABELS.get(protocol, protocol)
-            page.heading(f"{what}: {label}", level=3)
+            page.heading(f"{what}: {PROTOCOL_LABELS.get(protocol, protocol)}", level=3)
             _add_results(page, some, plan.measure)
             page.notes(table_notes(some))
     page.notes(notes)
@@ -354,14 +353,13 @@ def render_cell(entry: Entry, measure: str, least: float | None = None) -> Marku
     if value is None or entry.status != DONE:
         word = DASH if entry.status == DONE else entry.status
         parts += [" " if parts else "", span(word, css="word", title=entry.message)]
-    small = []
+    small, extras = [], []
     if printed is not None and not is_bound:
         small.append(f"paper {format_value(printed, measure)}")
         if value is not None:
             small[0] += f", {format_difference(value, printed, measure)}"
     elif measure == "seconds" and entry.printed_bound:
         small.append(f"paper {entry.printed_bound}")
-    extras = []
     if value is not None:
         if measure == "seconds" and entry.protocol == HONEST:
             extras.append(f"picking {format_value(entry.picking, measure)}")

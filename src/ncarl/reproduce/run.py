@@ -94,9 +94,8 @@ class RunOptions:
                 f"engine 'torch' needs a GPU, and {reason}; use 'auto' or 'threads'"
             )
         if reason is None:
-            groups.append(
-                WorkerGroup(GPU, self.gpu_jobs, max(1, cores // (2 * self.gpu_jobs)))
-            )
+            threads = max(1, cores // (2 * self.gpu_jobs))
+            groups.append(WorkerGroup(GPU, self.gpu_jobs, threads))
         return groups
 
 
@@ -163,8 +162,7 @@ class ResultStore:
                 yield result
 
     def _index_result(self, result: CellResult) -> None:
-        is_current = result.version == self.version
-        by_key = self.results if is_current else self._older_results
+        by_key = self.results if result.version == self.version else self._older_results
         by_key[result.cell.key] = result
 
     @property
@@ -223,9 +221,7 @@ def search_cells(setting: Setting, spec: MethodSpec) -> list[Cell]:
     """The cells that choose the parameters of a method; none for a single choice."""
     points = spec.grid_points()
     fit = (setting.problem, spec.name, spec.estimator)
-    if len(points) < 2:
-        return []
-    return [Cell(*fit, params, role=SEARCH) for params in points]
+    return [Cell(*fit, p, role=SEARCH) for p in points] if len(points) > 1 else []
 
 
 def final_cells(

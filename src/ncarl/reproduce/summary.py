@@ -170,11 +170,8 @@ def _seed_statistics(
     # Times of different machines must not be averaged; the rows of a column share the
     # machine of their first seed.
     machine = machine_name(shown[0])
-    seconds = [
-        r.seconds + search_seconds
-        for r in shown
-        if r.seconds is not None and machine_name(r) == machine
-    ]
+    same = (r for r in shown if machine_name(r) == machine)
+    seconds = [r.seconds + search_seconds for r in same if r.seconds is not None]
     scores = set.intersection(*(set(r.scores) for r in shown))
     steps = [r.steps for r in shown if r.steps is not None]
     converged = [r.converged for r in shown if r.converged is not None]
@@ -247,11 +244,8 @@ def objective_histories(
     study: StudyData,
 ) -> dict[tuple[str, str], Sequence[float | None]]:
     """Objective of every step, by data set and form of NCARL."""
-    return {
-        (setting.label, method): result.curve
-        for setting, method, result in _first_seed_results(study)
-        if result.curve
-    }
+    found = _first_seed_results(study)
+    return {(column.label, name): one.curve for column, name, one in found if one.curve}
 
 
 def _first_seed_results(study: StudyData) -> Iterator[tuple[Setting, str, CellResult]]:
@@ -320,14 +314,14 @@ def mean_ranks(study: StudyData) -> dict[str, dict[float, float]]:
 
 def write_csv(path: str | os.PathLike[str], entries: Iterable[Entry]) -> Path:
     """Write one line for each entry, numbers with all digits; None is an empty cell."""
-    rows = []
+    target, rows = Path(path), []
     for entry in entries:
         record = entry_to_dict(entry)
         for name in ("params", "scores"):
             record[name] = json.dumps(record[name], allow_nan=False, ensure_ascii=False)
         rows.append([record[name] for name in CSV_COLUMNS])
-    write_rows(Path(path), CSV_COLUMNS, rows)
-    return Path(path)
+    write_rows(target, CSV_COLUMNS, rows)
+    return target
 
 
 def write_json(

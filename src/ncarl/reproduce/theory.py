@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -106,12 +107,8 @@ def free_gradient(X: Array, observed: Array, delta: float) -> tuple[float, float
     zero_filled = np.where(observed, X, 0.0)
     D = best_weight(zero_filled)
     K = np.linalg.inv(D + delta * np.eye(len(D)))
-    filled = np.array(
-        [
-            row[p] @ np.linalg.solve(K[np.ix_(p, p)], K[p])
-            for row, p in zip(zero_filled, observed, strict=True)
-        ]
-    )
+    rows = zip(zero_filled, observed, strict=True)
+    filled = np.array([x[p] @ np.linalg.solve(K[np.ix_(p, p)], K[p]) for x, p in rows])
     free = ~observed
     gradient = (2.0 * filled @ D)[free]
     expected = -2.0 * delta * filled[free]
@@ -146,21 +143,15 @@ def _excess(X: Array, observed: Array) -> dict[str, tuple[float, ...]]:
     X_missing = np.where(observed, X, np.nan)
     solver = Nuclear(tol=CERTIFICATE_TOL, max_iter=20_000, engine="threads")
     least = nuclear_norm(solver.fit_transform(X_missing))
-    return {
-        rule: tuple(
-            _norm_after(X_missing, rule, n) / least - 1.0 for n in CHECKED_STEPS
-        )
-        for rule in WEIGHT_RULES
-    }
-
-
-def _norm_after(X: Array, rule: str, steps: int) -> float:
-    """Nuclear norm of the iterate of algorithm 1 after so many steps."""
-    model = NCARL(
-        alpha=0.0, weights=rule, max_iter=steps, tol=0.0, engine="threads",
-        orientation="columns",
-    )  # fmt: skip
-    with warnings.catch_warnings():
-        # The printed rule gives nearly singular systems, whose repair is expected.
-        warnings.simplefilter("ignore", NumericalWarning)
-        return nuclear_norm(model.fit_transform(X))
+    excess: dict[str, list[float]] = {rule: [] for rule in WEIGHT_RULES}
+    for rule, steps in product(WEIGHT_RULES, CHECKED_STEPS):
+        model = NCARL(
+            alpha=0.0, weights=rule, max_iter=steps, tol=0.0, engine="threads",
+            orientation="columns",
+        )  # fmt: skip
+        with warnings.catch_warnings():
+            # The printed rule gives nearly singular systems, whose repair is expected.
+            warnings.simplefilter("ignore", NumericalWarning)
+            norm = nuclear_norm(model.fit_transform(X_missing))
+        excess[rule].append(norm / least - 1.0)
+    return {rule: tuple(values) for rule, values in excess.items()}

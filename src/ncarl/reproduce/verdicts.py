@@ -89,8 +89,8 @@ class ClaimColumn:
 
     def find_entry(self, method: str) -> Entry | None:
         """The row of a method, if it has a value."""
-        valued = (e for e in self.entries if has_value(e, self.measure))
-        return next((e for e in valued if e.method == method), None)
+        rows = (e for e in self.entries if e.method == method)
+        return next((e for e in rows if has_value(e, self.measure)), None)
 
     def value(self, method: str) -> float | None:
         """The value of a method."""
@@ -108,12 +108,11 @@ class ClaimColumn:
 
         Times on another machine than that of NCARL do not count.
         """
-        mine = self.find_entry(self.form)
+        mine = self.find_entry(self.form) if self.measure == "seconds" else None
         values, n_missing = [], int(self.partial)
         for one in filter(is_baseline, self.entries):
             value = self.value(one.method)
-            timed = self.measure == "seconds"
-            elsewhere = timed and mine is not None and one.machine != mine.machine
+            elsewhere = mine is not None and one.machine != mine.machine
             if value is None or elsewhere:
                 n_missing += 1
             else:
@@ -147,14 +146,12 @@ def _judge_claim(claim: Claim, entries: Sequence[Entry], partial: bool) -> Verdi
 def _count_columns(
     claim: Claim, entries: Sequence[Entry], form: str, partial: bool
 ) -> ClaimCount:
-    settings = dict.fromkeys(e.setting for e in entries)
-    columns = [[e for e in entries if e.setting == setting] for setting in settings]
-    answers = [
-        claim.test(ClaimColumn(column, form, claim.measure, partial))
-        for column in columns
-    ]
-    known = [answer for answer in answers if answer is not None]
-    return ClaimCount(sum(known), len(known), len(settings))
+    columns: dict[str, list[Entry]] = {}
+    for e in entries:
+        columns.setdefault(e.setting, []).append(e)
+    tested = (ClaimColumn(c, form, claim.measure, partial) for c in columns.values())
+    known = [answer for answer in map(claim.test, tested) if answer is not None]
+    return ClaimCount(sum(known), len(known), len(columns))
 
 
 def verdict_state(counts: Mapping[tuple[str, str], ClaimCount]) -> str:
@@ -268,11 +265,17 @@ class Claim:
     """A claim of the paper on the columns of a table or figure."""
 
     study: str
-    where: str
     text: str
     test: Callable[[ClaimColumn], bool | None]  # None if it is undecided
     measure: str = "error"
     select: Callable[[Sequence[Entry]], Sequence[Entry]] = list  # entries it is about
+    part: str = ""  # what the selected entries are
+
+    @property
+    def where(self) -> str:
+        """The table or figure, and the part of it: "table 2, ratings"."""
+        name = self.study.replace("fig", "figure ").replace("table", "table ")
+        return f"{name}, {self.part}" if self.part else name
 
 
 #: Tests that compare NCARL with all baselines: none, or at most one, may be below it.
@@ -282,57 +285,45 @@ RANKING_TESTS = (is_lowest, is_in_top_two)
 CLAIMS = (
     Claim(
         "table1",
-        "table 1",
         "NCARL has the least error of all methods",
         is_lowest,
         select=lambda entries: [e for e in entries if not e.further],
     ),
     Claim(
         "table1",
-        "table 1",
         "NCARL reaches its printed errors",
         reaches_printed_error,
         select=lambda entries: [e for e in entries if not e.further],
     ),
-    Claim(
-        "table2", "table 2", "NCARL has the least or second least error", is_in_top_two
-    ),
+    Claim("table2", "NCARL has the least or second least error", is_in_top_two),
     Claim(
         "table2",
-        "table 2, ratings",
         "NCARL reaches its printed errors",
         reaches_printed_error,
         select=lambda entries: [e for e in entries if not is_picture(e)],
+        part="ratings",
     ),
     Claim(
         "table2",
-        "table 2, pictures",
         "NCARL's error over Nuclear's is at most the printed ratio",
         reaches_printed_ratio,
         select=lambda entries: [e for e in entries if is_picture(e)],
+        part="pictures",
     ),
-    Claim(
-        "table3",
-        "table 3",
-        "NCARL takes the least time of all methods",
-        is_lowest,
-        "seconds",
-    ),
+    Claim("table3", "NCARL takes the least time of all methods", is_lowest, "seconds"),
     Claim(
         "table4",
-        "table 4",
         "A graph lowers the error, an adaptive one more than a fixed one",
         has_graph_ordering,
     ),
     Claim(
         "table4",
-        "table 4",
         "Without a graph NCARL is the nuclear norm (theorem 5)",
         same_as_nuclear,
         select=_with_nuclear,
     ),
-    Claim("fig4", "figure 4", "NCARL has the least error at every rate", is_lowest),
-    Claim("fig4", "figure 4", "NCARL is faster than Nuclear", below_nuclear, "seconds"),
+    Claim("fig4", "NCARL has the least error at every rate", is_lowest),
+    Claim("fig4", "NCARL is faster than Nuclear", below_nuclear, "seconds"),
 )
 
 
@@ -374,7 +365,7 @@ def _judge_ranks(ranks: Mapping[str, Mapping[float, float]]) -> Verdict:
         falls.append(never_up and values[0] > values[-1])
         words.append(f"{name}: {', '.join(f'{value:.0f}' for value in values)}")
     state = HOLDS if all(falls) else FAILS
-    if any(len(by_gamma) < 2 for by_gamma in ranks.values()):
+    if min(map(len, ranks.values())) < 2:
         state = UNDECIDED
     return Verdict(claim, "figure 5", state, "; ".join(words))
 
@@ -460,10 +451,8 @@ def _judge_theorems(facts: TheoremFacts) -> list[Verdict]:
 
 
 def _judge_limit(facts: TheoremFacts) -> Verdict:
-    last = {
-        rule: max(by_rule[rule][-1] for by_rule in facts.excess.values())
-        for rule in ("pinv", "smooth")
-    }
+    kinds = facts.excess.values()
+    last = {rule: max(x[rule][-1] for x in kinds) for rule in ("pinv", "smooth")}
     excesses = {HOLDS: last["pinv"], HOLDS_WITH_CHANGES: last["smooth"]}
     small = (state for state, excess in excesses.items() if excess < NUCLEAR_NORM_TOL)
     evidence = (
@@ -506,9 +495,8 @@ def _printed_error_remark(entries: Sequence[Entry], form: str) -> str:
         for setting, error, printed in known
         if not at_or_below(error, printed)
     ]
-    where = "nowhere above it"
-    if above:
-        where = f"above its printed error in {', '.join(above)}"
+    places = f"above its printed error in {', '.join(above)}"
+    where = places if above else "nowhere above it"
     return (
         f"NCARL, {form_label(form)}, {entries[0].protocol} protocol: at or below its "
         f"printed error in {len(known) - len(above)} of {len(known)} columns; {where}."

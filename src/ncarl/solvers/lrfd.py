@@ -354,8 +354,7 @@ def dictionary_from_completion(X: Array, kind: str, rank_tol: float) -> Array:
     if kind == "basis":
         return svd.U[:, : len(s)]
     low_rank = svd.reconstruct(s)
-    xp = array_namespace(X)
-    norms = xp.linalg.vector_norm(low_rank, axis=0)
+    norms = array_namespace(X).linalg.vector_norm(low_rank, axis=0)
     # Columns that are 0 up to rounding cannot be normalized.
     kept = norms > 1e-12 * largest
     return low_rank[:, kept] / norms[kept]
@@ -453,8 +452,7 @@ class DictionaryLearningSolver(StepSolver):
         notes = {"primal": primal, "dual": math.nan, "gap": math.nan, "mu": mu}
         notes |= {"stage": 1.0, "round": 1.0, "rank": float(len(s))}
         mu = min(MU_GROWTH * mu, MAX_MU_GROWTH * self.initial_mu)
-        residual = self.problem.residual(DZ)
-        new = DictionaryLearningState(X, Y, D, Z, mu, len(s), residual)
+        new = DictionaryLearningState(X, Y, D, Z, mu, len(s), self.problem.residual(DZ))
         return Iterate(new, value, change, notes)
 
     def _update_dictionary(

@@ -80,10 +80,8 @@ class ProximalGradient(StepSolver):
             X, s, objective = self._prox_step(state, lam, 0.0)
         threshold = self.penalty.threshold(lam)
         change = scaled_step_norm(frobenius_norm(X - state.X), threshold, len(s))
-        converged = change < CONTINUATION_TOL
-        new = ProximalGradientState(
-            X, state.X, momentum, lam, objective, len(s), converged
-        )
+        done = change < CONTINUATION_TOL
+        new = ProximalGradientState(X, state.X, momentum, lam, objective, len(s), done)
         notes = {"rank": float(len(s)), "lam": lam}
         return Iterate(new, objective, change, notes, may_stop=lam <= self.lam)
 
@@ -103,12 +101,10 @@ class ProximalGradient(StepSolver):
 
     def finalize(self, last: Iterate[Any]) -> SolverResult:
         """The fitted matrix; observed values are smoothed, not restored."""
-        X, extras = last.state.X, {}
+        problem, X, extras = self.problem, last.state.X, {}
         if isinstance(self.penalty, NuclearNorm):
-            extras["gap_"] = penalized_duality_gap(
-                self.problem, X, self.lam, last.objective
-            )
-        residual = self.problem.residual(X)
+            extras["gap_"] = penalized_duality_gap(problem, X, self.lam, last.objective)
+        residual = problem.residual(X)
         return SolverResult(self._to_numpy(X), None, residual, last.state.rank, extras)
 
 

@@ -69,8 +69,7 @@ class RegL1Solver(StepSolver):
         change = max(primal, ratio(frobenius_norm(E - state.E), size))
         mu = min(state.mu * self.growth, MAX_MU / self.problem.spectral_norm)
         notes = {"primal": primal, "rank": float(V.shape[0]), "mu": state.mu}
-        new = RegL1State(E, U, V, Y, mu)
-        return Iterate(new, self._objective(V, Z), change, notes)
+        return Iterate(RegL1State(E, U, V, Y, mu), self._objective(V, Z), change, notes)
 
     def inner_step(self, state: RegL1State) -> RegL1State:
         """The best factors for E, then the best E for the factors."""

@@ -206,10 +206,9 @@ class S3LRSolver(StepSolver):
         between = state.C * between_cluster_mask(new.labels)
         fraction = ratio(frobenius_norm(between), frobenius_norm(state.C))
         same_labels = not bool(xp.any(new.labels != state.labels))
-        done = fraction < BETWEEN_CLUSTER_TOL or (
-            same_labels
-            and relative_change(state.X, state.X_last_round) < ROUND_CHANGE_TOL
-        )
+        X_change = relative_change(state.X, state.X_last_round)
+        settled = same_labels and X_change < ROUND_CHANGE_TOL
+        done = fraction < BETWEEN_CLUSTER_TOL or settled
         if done or state.round >= self.rounds:
             return new, done
         new = replace(
@@ -224,9 +223,8 @@ class S3LRSolver(StepSolver):
         return new, False
 
     def _assign_clusters(self, state: S3LRState) -> S3LRState:
-        labels, k = spectral_clustering(
-            self._to_numpy(state.C), state.n_clusters, self.seed
-        )
+        C = self._to_numpy(state.C)
+        labels, k = spectral_clustering(C, state.n_clusters, self.seed)
         sent = self.problem.compute_device.from_numpy(labels)
         return replace(state, labels=sent, n_clusters=k)
 
@@ -322,6 +320,4 @@ def _laplacian_eigenpairs(A: Array) -> tuple[Any, Any]:
 def _eigengap_count(values: Array) -> int:
     """Number of eigenvalues below the largest gap; 1 if there is none."""
     gaps = np.diff(values[: MAX_CLUSTERS + 1])
-    if len(gaps) == 0 or values[-1] <= 0.0:
-        return 1
-    return int(np.argmax(gaps)) + 1
+    return int(np.argmax(gaps)) + 1 if len(gaps) and values[-1] > 0.0 else 1

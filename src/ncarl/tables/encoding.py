@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -278,10 +279,8 @@ def _fit_skewed_encoder(observed: Array, plain: NumberEncoder) -> NumberEncoder:
 
 def fit_category_encoder(data: ColumnData) -> CategoryEncoder:
     """Fit the encoder of a category or boolean column."""
-    counts: dict[Hashable, int] = {}
-    for value in data.observed_values:
-        label = bool(value) if data.kind == "boolean" else value
-        counts[label] = counts.get(label, 0) + 1
+    values = data.observed_values
+    counts = Counter[Hashable](map(bool, values) if data.kind == "boolean" else values)
     if data.categories is not None:
         labels = [label for label in data.categories if label in counts]
     else:
@@ -345,10 +344,8 @@ def fit_yeo_johnson(values: Array) -> float:
             return 1e300
         return len(some) * math.log(std) - (exponent - 1.0) * logs
 
+    options = {"xatol": 1e-3}
     result = minimize_scalar(
-        negative_log_likelihood,
-        bounds=(-4.0, 6.0),
-        method="bounded",
-        options={"xatol": 1e-3},
+        negative_log_likelihood, bounds=(-4.0, 6.0), method="bounded", options=options
     )
     return float(result.x)

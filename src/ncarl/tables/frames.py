@@ -120,8 +120,12 @@ def validate_table(
         validate_data(estimator, X, reset=reset, skip_check_array=True)
         adapter = _PolarsAdapter if is_polars(X) else _PandasAdapter
         return adapter(X, missing_values)
-    if not reset:
-        _check_array_allowed(estimator)
+    fitted = () if reset else estimator.columns_
+    if categories := [column.name for column in fitted if column.kind == "category"]:
+        raise ValueError(
+            f"X must be a frame: columns {join_names(categories, form=repr)} held "
+            "categories in fit, and an array holds numbers only"
+        )
     if isinstance(X, np.ma.MaskedArray):
         X = dense_values(X)
     if isinstance(missing_values, str):
@@ -170,15 +174,6 @@ def _check_no_text(X: Any) -> None:
                 f"an array with {str(cell)!r} in row {i}, column {j}; "
                 "pandas.DataFrame(X).infer_objects() makes one of it"
             ) from None
-
-
-def _check_array_allowed(estimator: Any) -> None:
-    categories = [c.name for c in estimator.columns_ if c.kind == "category"]
-    if categories:
-        raise ValueError(
-            f"X must be a frame: columns {join_names(categories, form=repr)} held "
-            "categories in fit, and an array holds numbers only"
-        )
 
 
 def _align_columns(estimator: Any, frame: Any) -> Any:
@@ -382,8 +377,7 @@ class _PandasAdapter(_FrameAdapter):
         return filled.where(~rows, *other) if rows.any() else filled
 
     def assemble(self, columns: dict[Any, Any], indicators: dict[Any, Array]) -> Any:
-        positions = [self.names.index(name) for name in columns]
-        out = self.frame.iloc[:, positions].copy()
+        out = self.frame.iloc[:, [self.names.index(name) for name in columns]].copy()
         for position, column in enumerate(columns.values()):
             if column is not None:
                 out.isetitem(position, column)
@@ -435,9 +429,8 @@ def _infer_object_type(series: Any) -> str:
     """What pandas infers of a column of objects; "" for other columns."""
     import pandas as pd
 
-    if series.dtype != OBJECT_DTYPE:
-        return ""
-    return str(pd.api.types.infer_dtype(series, skipna=True))
+    is_object = series.dtype == OBJECT_DTYPE
+    return str(pd.api.types.infer_dtype(series, skipna=True)) if is_object else ""
 
 
 def _to_decimals(fill_values: Array, observed: Any) -> Array:
@@ -547,10 +540,8 @@ class _PolarsAdapter(_FrameAdapter):
         elif dtype != series.dtype:
             is_label = _polars_kind(dtype) == "category"
             series = (series.cast(pl.String) if is_label else series).cast(dtype)
-        cells: list[Any] = [None] * len(series)
-        filled = _convert(fill_values, _polars_numpy_dtype(dtype))
-        for i, value in zip(np.flatnonzero(missing), filled, strict=True):
-            cells[i] = value
+        filled = iter(_convert(fill_values, _polars_numpy_dtype(dtype)))
+        cells = [next(filled) if is_missing else None for is_missing in missing]
         other = pl.Series(series.name, cells, dtype=dtype, strict=False)
         return series.zip_with(pl.Series(~missing), other)
 
@@ -610,9 +601,8 @@ def _polars_labels(series: Any) -> Any:
 
 def _enum_categories(dtype: Any) -> tuple[str, ...] | None:
     """Labels of an Enum, None for other types."""
-    if str(dtype.base_type()) != "Enum":
-        return None
-    return tuple(dtype.categories.to_list())
+    is_enum = str(dtype.base_type()) == "Enum"
+    return tuple(dtype.categories.to_list()) if is_enum else None
 
 
 def _polars_fill_dtype(

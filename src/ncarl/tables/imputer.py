@@ -221,11 +221,8 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if self.add_indicator:
             had_missing = [column.had_missing for column in self.columns_]
             self.indicator_ = make_missing_indicator(had_missing, self.missing_values)
-        self._integer_columns = {
-            j
-            for j, values in enumerate(data)
-            if values is not None and self._is_integer(values)
-        }
+        used = [(j, values) for j, values in enumerate(data) if values is not None]
+        self._integer_columns = {j for j, values in used if self._is_integer(values)}
         Z = encode_table(table.n_rows, self.columns_, data)
         self.model_ = self._fit_model(Z) if Z.shape[1] else None
         self.n_iter_ = 0 if self.model_ is None else self.model_.n_iter_
@@ -407,9 +404,8 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             positions = encoder.label_positions(values)
             observed = np.flatnonzero(positions >= 0)
             probabilities[observed, positions[observed]] = 1.0
-            frames[table.names[j]] = table.make_float_frame(
-                dict(zip(encoder.labels, probabilities.T, strict=True))
-            )
+            shares = dict(zip(encoder.labels, probabilities.T, strict=True))
+            frames[table.names[j]] = table.make_float_frame(shares)
         return frames
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
@@ -449,9 +445,11 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if encoder.n_coordinates == 0:
             return np.full(int(missing.sum()), encoder.low)
         k = int(self.columns_[j].coordinate_index[0])
-        values = encoder.expected_value(
-            posterior.means[missing, k], posterior.deviations[missing, k]
+        means, deviations = (
+            posterior.means[missing, k],
+            posterior.deviations[missing, k],
         )
+        values = encoder.expected_value(means, deviations)
         return self._clip_and_round(j, encoder, values)
 
     def _clip_and_round(self, j: int, encoder: NumberEncoder, values: Array) -> Array:

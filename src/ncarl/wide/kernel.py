@@ -215,9 +215,8 @@ def _neumann_step(
 
     None if it takes too many multiplications.
     """
-    work = np.asarray(
-        iteration_matrix.astype(bool).astype(np.float64) @ np.diff(T.indptr)
-    )
+    pattern = iteration_matrix.astype(bool).astype(np.float64)
+    work = np.asarray(pattern @ np.diff(T.indptr))
     ends = np.cumsum(work)
     if len(ends) and ends[-1] > MAX_WORK:
         return None
@@ -226,9 +225,8 @@ def _neumann_step(
         done = ends[first - 1] if first else 0.0
         last = int(np.searchsorted(ends, done + WORK_PER_CHUNK, "right"))
         last = min(max(last, first + 1), n)
-        part = csr_array(
-            diagonal_inverse[first:last] + iteration_matrix[first:last] @ T
-        )
+        rows = slice(first, last)
+        part = csr_array(diagonal_inverse[rows] + iteration_matrix[rows] @ T)
         part.data[part.data < drop_tolerance] = 0.0
         part.eliminate_zeros()
         parts.append(part)

@@ -100,11 +100,8 @@ class WideKernel:
         if not variances:
             return X, None
         columns = np.arange(block.n_columns)
-        found = [
-            row_variances(part, self, [columns] * part.n_rows).reshape(part.n_rows, -1)
-            for part in parts
-        ]
-        return X, np.concatenate(found)
+        found = [row_variances(part, self, [columns] * part.n_rows) for part in parts]
+        return X, np.concatenate(found).reshape(X.shape)
 
     def predict(
         self, block: Block, columns: Array, bounds: Array, *, variances: bool,
@@ -181,9 +178,8 @@ def _conjugate_gradients(
             return Y
         AP = T @ P + F @ (F.T @ P) + kernel.s * P
         curvature = np.einsum("rc,rc->c", P, AP)
-        step = np.divide(
-            size, curvature, out=np.zeros_like(size), where=curvature > 0.0
-        )
+        zeros = np.zeros_like(size)
+        step = np.divide(size, curvature, out=zeros, where=curvature > 0.0)
         Y += step * P
         R -= step * AP
         Z = precondition(R)

@@ -100,13 +100,11 @@ class WideKernelProblem(KernelProblem):
         """Learn a kernel, from the checkpoint if there is one."""
 
         def start(last: Iterate[KernelState] | None) -> Iterator[Iterate[KernelState]]:
+            fit = (self.engine, self.blocks, config)
             if last is None:
-                gram = initial_gram(self.engine, self.blocks, config)
-                return wide_iterates(self.engine, self.blocks, config, gram)
-            gram, similarity = last.state.gram, last.state.similarity
-            return wide_iterates(
-                self.engine, self.blocks, config, gram, similarity, last.step
-            )
+                return wide_iterates(*fit, initial_gram(*fit))
+            state = last.state
+            return wide_iterates(*fit, state.gram, state.similarity, last.step)
 
         return self._drive(start, settings, checkpoint, observers)
 
@@ -191,10 +189,8 @@ def wide_iterates(
         times.append(time.perf_counter())
         results = list(engine.map(duals_and_fit, blocks, kernel=kernel))
         times.append(time.perf_counter())
-        duals = [
-            replace(block, values=Y)
-            for block, (Y, _, _) in zip(blocks, results, strict=True)
-        ]
+        pairs = zip(blocks, results, strict=True)
+        duals = [replace(block, values=Y) for block, (Y, _, _) in pairs]
         operator = GramOperator(engine, duals, kernel)
         new = compute_gram(operator, config.rank, gram.vectors)
         fit = reduce(add, (part for _, part, _ in results))
@@ -255,8 +251,7 @@ def spectral_weights(gram: WideGram, rule: FloorWeights, step: int) -> SpectralW
     shares = np.maximum(own, floor)
     rest = floor
     if len(others):
-        mass = float(gram.masses.sum())
-        rest = float(gram.masses @ np.maximum(others, floor)) / mass
+        rest = float(gram.masses @ np.maximum(others, floor)) / float(gram.masses.sum())
     # The mean share of the tail may exceed the smallest leading one.
     return SpectralWeights(1.0 / np.maximum(shares, rest), 1.0 / rest, is_stationary)
 

@@ -245,9 +245,8 @@ def wide_similarity(gram: WideGram, k: int, engine: Engine) -> Any:
     n = len(points.Z)
     search_points = points.Z.astype(np.float32) if n > FLOAT32_MIN_COLUMNS else points.Z
     norms = points.norms.astype(search_points.dtype)
-    strips = [
-        slice(a, min(a + COLUMNS_PER_STRIP, n)) for a in range(0, n, COLUMNS_PER_STRIP)
-    ]
+    starts = range(0, n, COLUMNS_PER_STRIP)
+    strips = [slice(first, min(first + COLUMNS_PER_STRIP, n)) for first in starts]
     parts = engine.map(
         _strip_neighbors,
         strips,
@@ -318,13 +317,9 @@ def _strip_neighbors(
     # Among those at distance 0 the column itself comes first.
     keys = np.where(others == own[:, None], -1.0, distances)
     order = np.argsort(keys, axis=1, kind="stable")[:, :count]
-    near = np.take_along_axis(others, order, axis=1)
-    return near, neighbor_similarities(np.take_along_axis(distances, order, axis=1))
-
-
-def neighbor_similarities(nearest: Array) -> Array:
-    """Similarities from the k + 1 smallest distances, in increasing order."""
+    nearest = np.take_along_axis(distances, order, axis=1)
     slack = nearest[:, -1:] - nearest
     total = slack.sum(axis=1, keepdims=True)
     uniform = np.full_like(slack, 1.0 / slack.shape[1])
-    return np.where(total > 0.0, slack / np.where(total > 0.0, total, 1.0), uniform)
+    weights = np.where(total > 0.0, slack / np.where(total > 0.0, total, 1.0), uniform)
+    return np.take_along_axis(others, order, axis=1), weights
