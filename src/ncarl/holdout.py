@@ -124,7 +124,7 @@ def _draw_entries(
         hidden = np.zeros(total, dtype=bool)
         hidden[order[:size]] = True
         _restore_emptied_lines(observed, hidden, order)
-        lost = count - np.count_nonzero(hidden)
+        lost = count - int(np.count_nonzero(hidden))
         if lost <= 0 or size >= total:
             return hidden
         size += lost

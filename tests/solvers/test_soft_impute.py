@@ -303,7 +303,7 @@ class TestPath:
         monkeypatch.setattr(baselines, "run_solver", fake_run)
         errors = iter(errors)
         told = []
-        table, best = baselines.fit_path(
+        table, best, state = baselines.fit_path(
             [
                 baselines.SplitPath(
                     baselines.PathProblem(10.0, FakeSolver, 0.1),
@@ -313,8 +313,8 @@ class TestPath:
             on_point=told.append,
         )
         assert told == table
-        least = min(table, key=lambda one: one.error)
-        assert best == f"after {least.lam}"
+        assert best == min(table, key=lambda one: one.error)
+        assert state == f"after {best.lam}"
         return table, made, begun, resumed
 
     def test_ends_two_strengths_after_the_best(self, monkeypatch):
@@ -352,7 +352,7 @@ class TestPath:
             lambda ending: next(errors),
             size=0.5 / baselines.NEGLIGIBLE_ERROR,
         )
-        table, _ = baselines.fit_path([path])
+        table, *_ = baselines.fit_path([path])
         assert [one.error for one in table] == [5.0, 1.0, 0.5]
 
     def test_ends_after_forty_strengths(self, monkeypatch):

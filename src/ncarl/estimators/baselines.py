@@ -62,6 +62,9 @@ from ncarl.validation import check_integer, check_number
 
 #: Ratio of consecutive strengths of a path, and the maximum number of them.
 PATH_DECAY, MAX_PATH_LENGTH = 0.7, 40
+#: Relative decrease of the error that makes a strength better: where the error is flat,
+#: chance would choose one far too weak, with which the fit hardly converges.
+MIN_ERROR_GAIN = 2e-3
 #: A path ends once this many strengths that raised the rank have not improved on the
 #: best error, or this many of any kind, or once the rank has risen and the error is
 #: larger than the best by this factor.
@@ -423,10 +426,9 @@ def _search_lam(
         for d, (_, hidden) in zip(data, splits, strict=True)
     ]
     with progress_bar(estimator.progress, MAX_PATH_LENGTH, "search") as advance:
-        points, state = fit_path(
+        points, best, state = fit_path(
             paths, on_point=lambda point: advance(f"error {point.error:.4g}")
         )
-    best = min(points, key=lambda point: point.error)
     # The singular values of noise grow with the square root of the number of entries,
     # so the threshold must grow when the held-out entries are added again.
     kept = splits[0][0].n_observed
@@ -495,14 +497,14 @@ def fit_path(
     *,
     max_iter: int = 200,
     on_point: Callable[[PathPoint], None] = lambda _: None,
-) -> tuple[list[PathPoint], Any]:
+) -> tuple[list[PathPoint], PathPoint, Any]:
     """Fit decreasing strengths until the error on held-out entries stops falling.
 
-    Returns all points, those of the splits pooled, and the last state of the best one
-    (of the first split). The path also ends at a negligible error.
+    Returns all points, those of the splits pooled, the best one, and the last state at
+    it (of the first split). The path also ends at a negligible error.
     """
     points: list[PathPoint] = []
-    best_state: Any = None
+    best, best_state = 0, None
     sizes = np.array([path.size for path in paths])
     negligible = NEGLIGIBLE_ERROR * root_mean_square(sizes)
     for k in range(1, MAX_PATH_LENGTH + 1):
@@ -513,12 +515,11 @@ def fit_path(
             PathPoint(float(lam.mean()), error, int(steps.max()), int(ranks.max()))
         )
         on_point(points[-1])
-        best = min(range(len(points)), key=lambda i: points[i].error)
-        if best == len(points) - 1:
-            best_state = paths[0].state
+        if k == 1 or points[-1].error < (1.0 - MIN_ERROR_GAIN) * points[best].error:
+            best, best_state = k - 1, paths[0].state
         if points[best].error <= negligible or _should_stop(points[best:]):
             break
-    return points, best_state
+    return points, points[best], best_state
 
 
 def _should_stop(points_since_best: list[PathPoint]) -> bool:

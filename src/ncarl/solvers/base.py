@@ -238,7 +238,7 @@ class SolverResult:
     rank: int  # of the completed matrix before that
     extras: dict[str, Any] = field(default_factory=dict)  # fitted attributes by name
     #: Whether the axes of an extra array are the rows, the columns, or neither (None).
-    axes: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
+    axes: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
 
     def reorder(self, rows: Array, columns: Array) -> SolverResult:
         """The result for the matrix with its rows and columns in other orders."""
