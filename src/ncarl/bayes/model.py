@@ -44,9 +44,9 @@ NEIGHBOR_CHUNK_SIZE = 20_000_000
 SAMPLE_CHUNK_SIZE = 20_000_000
 #: Scores that are kept; more would not change the quantiles.
 MAX_SCORES = 100_000
-#: Largest share of one held-out entry in the sum of all squared z: a wrong value widens
-#: standard deviations by a fifth at most. On a table with gross outliers (breast cancer,
-#: 40 masks) 0.1 gives a mean squared z of 1.09, this and no limit 1.06.
+#: Largest share of one held-out entry in the sum of squared z: a wrong value widens all
+#: deviations by a fifth at most. On a table with gross outliers (breast cancer, 40
+#: masks) 0.1 gives a mean squared z of 1.09, this and no limit 1.06.
 MAX_SQUARE_SHARE = 0.3
 #: Largest tail probability from which intervals are extrapolated.
 MAX_TAIL = 1.0 / 3.0
