@@ -295,7 +295,7 @@ def test_checkpoint_of_other_rows_raises(X_nan, tmp_path):
 
 
 def test_results_do_not_depend_on_the_chunks(X_nan):
-    model = BayesianNCARL(sides="both").fit(X_nan)
+    model = BayesianNCARL(sides="both", random_state=1).fit(X_nan)
     answers = [
         model.transform(open_rows(X_nan, rows_per_chunk=rows)) for rows in (150, 40, 1)
     ]
@@ -349,7 +349,7 @@ def test_files_get_the_names_of_the_completed_columns(X_nan, tmp_path):
 
 
 def test_training_data_is_written_completely_or_not_at_all(X_nan, tmp_path):
-    model = BayesianNCARL(sides="both").fit(X_nan)
+    model = BayesianNCARL(sides="both", random_state=1).fit(X_nan)
     out = model.transform(X_nan, out=tmp_path / "o.npy")
     assert_array_equal(np.load(out), model.transform(X_nan))
     with pytest.raises(ValueError, match="more than max_dense_gb"):
