@@ -388,12 +388,10 @@ def value_bits(observed: Observations) -> Array:
 
 def number_ties(hashes: Array) -> Array:
     """Hashes that are all different: equal ones are told apart by their count."""
-    _, places = np.unique(hashes, return_inverse=True)
-    order = np.argsort(places, kind="stable")
-    starts = np.flatnonzero(np.diff(places[order], prepend=-1))
+    order = np.argsort(hashes, kind="stable")
+    _, first, places = np.unique(hashes[order], return_index=True, return_inverse=True)
     counts = np.empty(len(hashes), dtype=np.uint64)
-    lengths = np.diff(np.append(starts, len(hashes)))
-    counts[order] = np.arange(len(hashes)) - np.repeat(starts, lengths)
+    counts[order] = np.arange(len(hashes)) - first[places]
     return splitmix64(hashes ^ splitmix64(counts))
 
 
