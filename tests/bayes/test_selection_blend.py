@@ -87,9 +87,10 @@ class TestSides:
         # One for each column, and close to what both deviations are off by.
         n = splits[0].hidden.shape[1]
         assert found.std_factors.shape == found.blended_std_factors.shape == (n,)
-        assert_allclose(found.std_factors, 0.5, rtol=0.25)
+        assert found.std_factors.mean() == pytest.approx(0.5, rel=0.15)
+        assert_allclose(found.std_factors, found.std_factors.mean(), rtol=0.25)
         off = np.sqrt(np.mean((blend / spread) ** 2))
-        assert_allclose(found.blended_std_factors, off, rtol=0.25)
+        assert_allclose(found.blended_std_factors, off, rtol=0.2)
 
     def test_rows_with_negligible_weight_are_dropped_if_allowed(self, splits, rng):
         count = sum(split.hidden.n_observed for split in splits)

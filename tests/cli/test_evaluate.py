@@ -122,12 +122,17 @@ def test_errors_are_those_of_held_out_entries(matrix, evaluation):
     assert evaluation.explained_fraction == pytest.approx(1 - (own / usual) ** 2)
 
 
-def test_held_out_values_do_not_affect_predictions(matrix):
+def test_held_out_values_do_not_affect_predictions(matrix, monkeypatch):
     first = evaluate(matrix, "bias", repeats=1, others=())
     (part,) = first.split_predictions
-    # Raised by so little that their ranks, which decide what is held out, are the same.
+    # Held out in spite of their other values.
+    observed = as_observations(matrix)
+    hidden = np.zeros(matrix.shape, dtype=bool)
+    hidden[part.rows, part.columns] = True
+    masks = [hidden[observed.rows, observed.indices]]
+    monkeypatch.setattr(machinery, "draw_holdout_masks", lambda *given: masks)
     changed = matrix.copy()
-    changed[part.rows, part.columns] += 1e-9
+    changed[part.rows, part.columns] += 1000.0
     (again,) = evaluate(changed, "bias", repeats=1, others=()).split_predictions
     np.testing.assert_array_equal(part.guess, again.guess)
     np.testing.assert_array_equal(part.mean, again.mean)

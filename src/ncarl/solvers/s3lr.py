@@ -207,8 +207,8 @@ class S3LRSolver(StepSolver):
         fraction = ratio(frobenius_norm(between), frobenius_norm(state.C))
         same_labels = not bool(xp.any(new.labels != state.labels))
         X_change = relative_change(state.X, state.X_last_round)
-        settled = same_labels and X_change < ROUND_CHANGE_TOL
-        done = fraction < BETWEEN_CLUSTER_TOL or settled
+        converged = same_labels and X_change < ROUND_CHANGE_TOL
+        done = fraction < BETWEEN_CLUSTER_TOL or converged
         if done or state.round >= self.rounds:
             return new, done
         new = replace(

@@ -88,7 +88,7 @@ class SoftImputeALS(StepSolver):
             xp = array_namespace(U)
             left = self._random_orthogonal(U, 0, more)
             right = self._random_orthogonal(Vt.T, 1, more)
-            # In the sense of the residuals, which makes them the opposite for -X.
+            # Signs agree with the residuals: -X gets the opposite directions.
             residuals = self.problem.residuals(U * s, Vt)
             images = self.problem.sparse_matmul(residuals, right)
             agree = xp.sum(left * images, axis=0) >= 0.0
