@@ -245,7 +245,7 @@ def em_step(
     )
     done = compute_device.timestamp()
     with compute_device.compute_context(n):
-        B, log_det = _combine_row_forms(sums, kernel)
+        B, log_det = combine_row_forms(sums, kernel)
         log_evidence = _log_evidence(rows, sums, params, log_det)
         next_params = _m_step(rows, prior, params, kernel, scales, sums, B, tau)
         penalty = penalty + _noise_penalty(prior, params)
@@ -275,7 +275,7 @@ def kernel_in_noise_units(
     return Kernel(K, P, 1.0), scales
 
 
-def _combine_row_forms(sums: LikelihoodSums, kernel: Kernel) -> tuple[Array, Any]:
+def combine_row_forms(sums: LikelihoodSums, kernel: Kernel) -> tuple[Array, Any]:
     """``B`` and ``sum log|A|`` of all rows, those in precision form included."""
     count = sums.n_precision_rows
     if sums.missing_inverse_sum is None or count == 0:

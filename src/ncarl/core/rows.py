@@ -19,6 +19,7 @@ import contextlib
 import importlib
 import importlib.util
 import logging
+import math
 import os
 import stat
 import tempfile
@@ -34,7 +35,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.sparse import csr_array
 
-from ncarl.core.linalg import cholesky_with_jitter, gram_matrix
+from ncarl.core.linalg import cholesky_with_jitter, gram_matrix, spd_log_det
 from ncarl.core.types import Array, Block, LikelihoodSums, RowSums
 
 log = logging.getLogger("ncarl")
@@ -55,7 +56,8 @@ def row_backend(name: str = "auto") -> Any:
     ``pieces(block)``, ``transfer_pieces(block)``, ``to_numpy(array)`` and
     ``timestamp(block)``. It has either ``allocate_rows(block)``, whose result
     ``solve_rows`` fills if it is the third argument, or
-    ``complete_rows(block, kernel, *, checked)``. Optional are
+    ``complete_rows(block, kernel, *, checked)``. Those of the host have
+    ``row_log_dets(block, kernel)``. Optional are
     ``entries_from_duals(block, K, Y, i, j)``, and ``sparse_outer_sum(block, Y)`` with
     ``use_scatter(block)``.
     """
@@ -233,14 +235,33 @@ def row_likelihood(
     scales: Array | None = None,
     backend: str = "auto",
     checked: bool = True,
+    weights: Array | None = None,
 ) -> LikelihoodSums:
     """Row terms of the log marginal likelihood of a kernel and of its gradient.
 
     Values are ``(v - offsets) * scales``, with one offset and one scale per column.
+    Weights of the rows are for blocks on the host.
     """
     work = row_backend(backend).likelihood_sums
-    sums: LikelihoodSums = work(block, kernel, offsets, scales, checked=checked)
+    options = {} if weights is None else {"weights": weights}
+    sums: LikelihoodSums = work(
+        block, kernel, offsets, scales, checked=checked, **options
+    )
     return sums
+
+
+def row_log_likelihoods(
+    block: Block, *, kernel: Kernel, offsets: Array, backend: str = "auto"
+) -> Array:
+    """Log marginal likelihood of each row of a block on the host."""
+    block = shift_and_scale(block, offsets, None)
+    Y, log_dets, precision_form = row_backend(backend).row_log_dets(block, kernel)
+    if precision_form.any():
+        log_dets = log_dets - precision_form * float(spd_log_det(kernel.P))
+    counts = np.diff(block.indptr)
+    rows = np.repeat(np.arange(block.n_rows), counts)
+    fits = np.bincount(rows, block.values * Y, minlength=block.n_rows)
+    return np.asarray(-0.5 * (fits + log_dets + counts * math.log(2.0 * math.pi)))
 
 
 def observed_gram(block: Block, *, backend: str = "auto") -> Array:
@@ -391,23 +412,29 @@ def collect_likelihood_sums(
     B: Array,
     C: Array | None,
     precision_form: Array,
-    log_det: float,
+    log_dets: Array,
     jitter: float,
+    weights: Array,
     start: float,
 ) -> LikelihoodSums:
-    """Sums of a solved block; subtracts ``y y^T`` of precision-form rows from ``B``."""
+    """Sums of a solved block; subtracts ``y y^T`` of precision-form rows from ``B``.
+
+    ``precision_form``, ``log_dets`` and ``weights`` are those of the rows.
+    """
     middle = timestamp(block)
     rows, duals = np.flatnonzero(precision_form), duals_to_csr(block, Y)
     step = max(1, MAX_PIECE_ENTRIES // block.n_columns)
     for first in range(0, len(rows), step):
-        B -= gram_matrix(duals[rows[first : first + step]].toarray())
+        part = rows[first : first + step]
+        B -= gram_matrix(duals[part].toarray() * np.sqrt(weights[part])[:, None])
+    weighted = Y * np.repeat(weights, np.diff(block.indptr))
     return LikelihoodSums(
         B=B,
         missing_inverse_sum=C,
-        n_precision_rows=len(rows),
-        sum_y=np.bincount(block.indices, Y, block.n_columns).astype(Y.dtype),
-        fit=block.values @ Y,
-        log_det=log_det,
+        n_precision_rows=weights[rows].sum(),
+        sum_y=np.bincount(block.indices, weighted, block.n_columns).astype(Y.dtype),
+        fit=block.values @ weighted,
+        log_det=weights @ log_dets,
         jitter=jitter,
         timestamps=((start, middle, timestamp(block)),),
     )

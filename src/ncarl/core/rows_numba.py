@@ -311,47 +311,66 @@ def likelihood_sums(
     scales: Array | None,
     *,
     checked: bool = True,
+    weights: Array | None = None,
 ) -> LikelihoodSums:
     """Row terms of the log marginal likelihood; ``checked`` is ignored."""
     start = timestamp(block)
     block = shift_and_scale(block, offsets, scales)
-    n, Y = block.n_columns, np.zeros_like(block.values)
-    has_precision = kernel.P is not None
+    n, dtype = block.n_columns, block.values.dtype
+    B = np.zeros((n, n), dtype)
+    C = np.zeros((1, 1) if kernel.P is None else (n, n), dtype)
+    if weights is None:
+        weights = np.ones(block.n_rows, dtype)
+    Y, log_dets, precision_form, jitter = _run_likelihood(block, kernel, weights, B, C)
+    for total in (B, C):
+        mirror_lower(total.T)
+    return collect_likelihood_sums(
+        block, Y, B, None if kernel.P is None else C, precision_form, log_dets, jitter,
+        weights, start,
+    )  # fmt: skip
+
+
+def row_log_dets(block: Block, kernel: Kernel) -> tuple[Array, Array, Array]:
+    """Duals, ``log|A|`` of each row (see `LikelihoodSums.log_det`), precision form."""
+    empty = np.zeros((1, 1), block.values.dtype)
+    none = np.empty(0, block.values.dtype)
+    return _run_likelihood(block, kernel, none, empty, empty)[:3]
+
+
+def _run_likelihood(block, kernel, weights, B, C):
+    Y, has_precision = np.zeros_like(block.values), kernel.P is not None
     sizes, counts, precision_form = group_sizes(block, has_precision)
-    solved = np.where(precision_form, n - sizes, sizes)
-    B = np.zeros((n, n), Y.dtype)
-    C = np.zeros((n, n) if has_precision else (1, 1), Y.dtype)
-    jitter, log_det = _likelihood_of_groups(
+    solved = np.where(precision_form, block.n_columns - sizes, sizes)
+    log_dets = np.zeros(len(sizes))
+    jitter = _likelihood_of_groups(
         block.indptr, block.indices.view(np.uint32), block.values, block.groups,
         precision_form, kernel.K, kernel.P if has_precision else kernel.K, kernel.s,
-        Y, B, C, int(solved.max(initial=0)), int((solved * counts).max(initial=0)),
+        weights, Y, B, C, log_dets,
+        int(solved.max(initial=0)), int((solved * counts).max(initial=0)),
         np.asarray(jitter_steps(Y.dtype)), LAPACK_FLAGS, lapack_addresses(str(Y.dtype)),
     )  # fmt: skip
     if jitter < 0.0:
         raise not_positive_definite_error(int(-jitter))
-    for total in (B, C):
-        mirror_lower(total.T)
-    return collect_likelihood_sums(
-        block, Y, B, C if has_precision else None, np.repeat(precision_form, counts),
-        log_det, float(jitter), start,
-    )  # fmt: skip
+    of_rows = np.repeat(log_dets, counts), np.repeat(precision_form, counts)
+    return Y, *of_rows, float(jitter)
 
 
 @nb.njit(nogil=True, cache=True)
 def _likelihood_of_groups(
-    indptr, indices, values, groups, precision_form, K, P, s,
-    Y, B, C, max_size, max_rhs_size, jitters, flags, routines,
+    indptr, indices, values, groups, precision_form, K, P, s, weights,
+    Y, B, C, log_dets, max_size, max_rhs_size, jitters, flags, routines,
 ):  # fmt: skip
-    """Largest jitter (or minus the size that failed) and ``log|A|`` of all groups.
+    """Largest jitter, or minus the size that failed.
 
-    Writes the duals to ``Y`` and adds the inverses of the covariance form to ``B``, of
-    the precision form to ``C``.
+    Writes the duals to ``Y`` and ``log|A|`` to ``log_dets``, and adds the inverses of
+    the covariance form to ``B``, of the precision form to ``C``, times the weights of
+    the rows; without weights nothing is added.
     """
     n = K.shape[0]
     A, dense_row = np.empty(max_size * max_size, K.dtype), np.empty(n, K.dtype)
     X, right = np.empty(max_rhs_size, K.dtype), np.empty(max_rhs_size, K.dtype)
     u_buffer, ints = np.empty(n, np.uint32), np.empty(4, np.int32)
-    worst, log_det = 0.0, 0.0
+    worst = 0.0
     for g in range(len(groups) - 1):
         top, bottom = groups[g], groups[g + 1]
         lo, hi = indptr[top], indptr[bottom]
@@ -372,12 +391,13 @@ def _likelihood_of_groups(
             )
             solved, total, pairs = o, B, Y[lo:hi]
         if used < 0.0:
-            return -float(len(solved)), log_det
+            return -float(len(solved))
         worst = max(worst, used)
-        log_det += count * log_det_from_cholesky(A, len(solved))
-        _invert_from_cholesky(A, len(solved), ints, flags, routines)
-        _scatter_add(A, solved, count, pairs, total)
-    return worst, log_det
+        log_dets[g] = log_det_from_cholesky(A, len(solved))
+        if len(weights) > 0:
+            _invert_from_cholesky(A, len(solved), ints, flags, routines)
+            _scatter_add(A, solved, weights[top:bottom], pairs, total)
+    return worst
 
 
 @nb.njit(nogil=True, cache=True)
@@ -414,20 +434,20 @@ def _invert_from_cholesky(A, r, ints, flags, routines):
 
 
 @nb.njit(nogil=True, cache=True)
-def _scatter_add(A, o, count, Y, total):
-    """Add ``count A - sum y y^T`` to the upper half of ``total`` at rows ``o``.
+def _scatter_add(A, o, weights, Y, total):
+    """Add ``sum w (A - y y^T)`` to the upper half of ``total`` at rows ``o``.
 
-    ``Y`` holds the duals of ``count`` rows, one row after the other, or nothing.
+    ``Y`` holds the duals of the weighted rows, one row after the other, or nothing.
     """
-    r = len(o)
+    r, sum_of_weights = len(o), weights.sum()
     for b in range(r):
         column, row = A[b * r : (b + 1) * r], total[o[b]]
-        if count > 1:
+        if sum_of_weights != 1.0:
             for a in range(b, r):
-                column[a] *= count
-        for first in range(0, len(Y), r):
-            y = Y[first : first + r]
-            value = y[b]
+                column[a] *= sum_of_weights
+        for c in range(len(Y) // r):
+            y = Y[c * r : (c + 1) * r]
+            value = weights[c] * y[b]
             for a in range(b, r):
                 column[a] -= value * y[a]
         for a in range(b, r):

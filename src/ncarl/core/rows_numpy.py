@@ -142,50 +142,74 @@ def likelihood_sums(
     scales: Array | None,
     *,
     checked: bool = True,
+    weights: Array | None = None,
 ) -> LikelihoodSums:
     """Row terms of the log marginal likelihood; ``checked`` is ignored, as above."""
     start = timestamp(block)
     block = shift_and_scale(block, offsets, scales)
-    n = block.n_columns
-    sizes, counts, precision_form = group_sizes(block, kernel.P is not None)
-    sums = _LikelihoodAccumulator(
-        Y=np.zeros_like(block.values),
-        B=np.zeros((n, n), dtype=block.values.dtype),
-        C=None if kernel.P is None else np.zeros((n, n), dtype=block.values.dtype),
-    )
-    batches, others = _split_groups(block, sizes, counts, precision_form)
-    for groups, entries in batches:
-        if not _add_batch(sums, block, kernel, entries):
-            others += groups
-    for g in others:
-        add = _add_precision_form if precision_form[g] else _add_covariance_form
-        add(sums, block, kernel, g)
+    if weights is None:
+        weights = np.ones(block.n_rows, dtype=block.values.dtype)
+    sums, precision_form = _accumulate(block, kernel, weights)
     collected = collect_likelihood_sums(
-        block, sums.Y, sums.B, sums.C, np.repeat(precision_form, counts),
-        sums.log_det, sums.jitter, start,
+        block, sums.Y, sums.B, sums.C, precision_form, sums.log_dets, sums.jitter,
+        weights, start,
     )  # fmt: skip
     C = None if sums.C is None else symmetrize(sums.C)
     return replace(collected, B=symmetrize(sums.B), missing_inverse_sum=C)
 
 
+def row_log_dets(block: Block, kernel: Kernel) -> tuple[Array, Array, Array]:
+    """Duals, ``log|A|`` of each row (see `LikelihoodSums.log_det`), precision form."""
+    weights = np.ones(block.n_rows, dtype=block.values.dtype)
+    sums, precision_form = _accumulate(block, kernel, weights)
+    return sums.Y, sums.log_dets, precision_form
+
+
+def _accumulate(
+    block: Block, kernel: Kernel, weights: Array
+) -> tuple[_LikelihoodAccumulator, Array]:
+    n, dtype = block.n_columns, block.values.dtype
+    sizes, counts, precision_form = group_sizes(block, kernel.P is not None)
+    sums = _LikelihoodAccumulator(
+        weights=weights,
+        Y=np.zeros_like(block.values),
+        B=np.zeros((n, n), dtype=dtype),
+        C=None if kernel.P is None else np.zeros((n, n), dtype=dtype),
+        log_dets=np.zeros(block.n_rows),
+    )
+    batches, others = _split_groups(block, sizes, counts, precision_form)
+    for groups, entries in batches:
+        if not _add_batch(sums, block, kernel, groups, entries):
+            others += groups
+    for g in others:
+        add = _add_precision_form if precision_form[g] else _add_covariance_form
+        add(sums, block, kernel, g)
+    return sums, np.repeat(precision_form, counts)
+
+
 @dataclass
 class _LikelihoodAccumulator:
+    weights: Array  # (rows,)
     Y: Array  # (entries,): duals
     B: Array  # (n, n): inverses of the covariance form minus outer products of duals
     C: Array | None  # (n, n): inverses of the precision form
-    log_det: float = 0.0
+    log_dets: Array  # (rows,): log|A|
     jitter: float = 0.0
 
-    def add_and_invert(self, factor: Array, count: int, jitter: float) -> Array:
-        """Add the log-determinant for ``count`` rows and return the inverse."""
-        self.log_det += count * _log_det_from_cholesky(factor)
+    def add_and_invert(self, factor: Array, rows: slice, jitter: float) -> Array:
+        """Set the log-determinant of rows, and return the inverse of their system."""
+        self.log_dets[rows] = _log_det_from_cholesky(factor)
         self.jitter = max(self.jitter, jitter)
         eye = np.eye(len(factor), dtype=factor.dtype)
         return cho_solve((factor, True), eye, check_finite=False)
 
 
 def _add_batch(
-    sums: _LikelihoodAccumulator, block: Block, kernel: Kernel, entries: Array
+    sums: _LikelihoodAccumulator,
+    block: Block,
+    kernel: Kernel,
+    groups: list[int],
+    entries: Array,
 ) -> bool:
     """Add rows of one size; returns False, adding nothing, if one needs jitter."""
     factor, places = _factorize_batch(block, kernel, entries)
@@ -195,8 +219,10 @@ def _add_batch(
     inverse = np.swapaxes(half, 1, 2) @ half
     y = np.einsum("bij,bj->bi", inverse, block.values[entries])
     sums.Y[entries] = y
-    sums.log_det += _log_det_from_cholesky(factor)
+    rows = block.groups[groups]  # single rows
+    sums.log_dets[rows] = _log_det_from_cholesky(factor)
     inverse -= y[:, :, None] * y[:, None, :]
+    inverse *= sums.weights[rows, None, None]
     np.add.at(sums.B.reshape(-1), places.ravel(), inverse.ravel())
     return True
 
@@ -206,10 +232,12 @@ def _add_covariance_form(
 ) -> None:
     entries, o, V = row_group(block, g)
     factor, jitter = cholesky_with_jitter(kernel.K, o, kernel.s)
-    inverse = sums.add_and_invert(factor, len(V), jitter)
+    rows = block.group(g)[0]
+    weights = sums.weights[rows]
+    inverse = sums.add_and_invert(factor, rows, jitter)
     Y = cho_solve((factor, True), V.T, check_finite=False).T
     sums.Y[entries] = Y.ravel()
-    sums.B[np.ix_(o, o)] += len(V) * inverse - Y.T @ Y
+    sums.B[np.ix_(o, o)] += weights.sum() * inverse - (Y.T * weights) @ Y
 
 
 def _add_precision_form(
@@ -221,15 +249,16 @@ def _add_precision_form(
     C: Any = sums.C
     u = np.setdiff1d(np.arange(block.n_columns), o, assume_unique=True)
     factor, jitter = cholesky_with_jitter(P, u, 0.0)
-    inverse = sums.add_and_invert(factor, len(V), jitter)
+    rows = block.group(g)[0]
+    inverse = sums.add_and_invert(factor, rows, jitter)
     x_u = -(V @ P[np.ix_(o, u)]) @ inverse
     sums.Y[entries] = (V @ P[np.ix_(o, o)] + x_u @ P[np.ix_(u, o)]).ravel()
-    C[np.ix_(u, u)] += len(V) * inverse
+    C[np.ix_(u, u)] += sums.weights[rows].sum() * inverse
 
 
-def _log_det_from_cholesky(factor: Array) -> float:
+def _log_det_from_cholesky(factor: Array) -> Array:
     diagonal = np.diagonal(factor, axis1=-2, axis2=-1)
-    return 2.0 * float(np.sum(np.log(diagonal), dtype=np.float64))
+    return 2.0 * np.sum(np.log(diagonal), axis=-1, dtype=np.float64)
 
 
 def row_group(block: Block, g: int) -> tuple[slice, Array, Array]:

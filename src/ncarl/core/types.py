@@ -67,6 +67,20 @@ class Block:
             n_columns=self.n_columns,
         )
 
+    def take_rows(self, kept: Array) -> Block:
+        """Block of the rows where ``kept`` is True."""
+        counts = np.diff(self.indptr)
+        entries = np.repeat(kept, counts)
+        sizes = np.add.reduceat(kept.astype(np.int64), self.groups[:-1])
+        return Block(
+            indptr=np.append(0, np.cumsum(counts[kept])),
+            indices=self.indices[entries],
+            values=self.values[entries],
+            groups=np.append(0, np.cumsum(sizes[sizes > 0])),
+            rows=self.rows[kept],
+            n_columns=self.n_columns,
+        )
+
     def split(self, max_rows: int) -> Iterator[Block]:
         """Blocks of at most ``max_rows`` rows, or of a single larger group."""
         first, n_groups = 0, len(self.groups) - 1
@@ -106,7 +120,8 @@ class LikelihoodSums:
     """Row terms of the log marginal likelihood and of its gradient.
 
     With ``A = K_oo + s I`` and ``y = A^-1 v`` on the ``r`` observed columns of a row,
-    its log marginal likelihood is ``-(v y + log|A| + r log(2 pi)) / 2``.
+    its log marginal likelihood is ``-(v y + log|A| + r log(2 pi)) / 2``. If rows have
+    weights, all sums are weighted.
     """
 
     #: (n, n): sum of ``A^-1 - y y^T``, each at its observed columns; of rows solved in
@@ -116,7 +131,7 @@ class LikelihoodSums:
     #: its missing columns; ``B`` lacks ``n_precision_rows P - P missing_inverse_sum P``
     #: for them. None without ``P``.
     missing_inverse_sum: Array | None
-    n_precision_rows: int  # number of rows solved in the precision form
+    n_precision_rows: float  # number (sum of weights) of rows in the precision form
     sum_y: Array  # (n,): sum of ``y``
     fit: Any  # sum of ``v y`` over the observed entries
     #: Sum of ``log|A|``; rows solved in the precision form add ``log|P_uu|``, which

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import boxcox1p, inv_boxcox1p
+from scipy.stats import norm
 
 from ncarl.containers import clip_to_float_range
 from ncarl.core.types import Array
@@ -158,6 +159,8 @@ class NumberEncoder:
 
     low: float  # range of the values in fit
     high: float
+    mean: float = 0.0  # of the values in fit
+    std: float = 1.0
     #: Values are shifted and divided first; the scale is negative where the left tail
     #: is the longer one.
     shift: float = 0.0
@@ -199,12 +202,27 @@ class NumberEncoder:
         inner = inverse_yeo_johnson(inside * self.spread + self.center, self.exponent)
         return np.clip(inner * self.scale + self.shift, self.low, self.high)
 
-    def expected_value(self, coordinates: Array, deviations: Array) -> Array:
-        """Mean values for normal coordinates of these means and standard deviations."""
+    def moments(self, coordinates: Array, deviations: Array) -> tuple[Array, Array]:
+        """Means and variances of the values in units of their standard deviation.
+
+        Coordinates are normal with these means and standard deviations; values are
+        standardized by the mean and standard deviation of the fit.
+        """
         if self.exponent is None:
-            return self.inverse_transform(coordinates)
+            return coordinates, deviations**2
         points = coordinates[:, None] + deviations[:, None] * HERMITE_NODES
-        return self.inverse_transform(points) @ HERMITE_WEIGHTS
+        values = self.standardize(self.inverse_transform(points))
+        means = values @ HERMITE_WEIGHTS
+        return means, (values - means[:, None]) ** 2 @ HERMITE_WEIGHTS
+
+    def standardize(self, values: Array) -> Array:
+        """Values minus their mean in fit, over their standard deviation."""
+        return values / self.std - self.mean / self.std
+
+    def restore(self, standardized: Array) -> Array:
+        """Values from standardized ones."""
+        with np.errstate(over="ignore"):
+            return clip_to_float_range(standardized * self.std + self.mean)
 
 
 @dataclass(frozen=True)
@@ -224,6 +242,11 @@ class CategoryEncoder:
     def n_coordinates(self) -> int:
         """Number of coordinates."""
         return int(self.codes.shape[1])
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the order of the categories is used."""
+        return self.n_coordinates == 1 and len(self.labels) > 2
 
     def encode(self, data: ColumnData) -> Array:
         """Coordinates, shape (m, k - 1), NaN for missing and for new categories."""
@@ -247,7 +270,8 @@ def fit_number_encoder(data: ColumnData, transform_skewed: str | None) -> Number
     if low == high or np.ptp(observed / size) < 1e-14:
         return NumberEncoder(low, low)  # its values differ by rounding only
     scale = float((observed / size).std()) * size
-    plain = NumberEncoder(low, high, float((observed / size).mean()) * size, scale)
+    mean = float((observed / size).mean()) * size
+    plain = NumberEncoder(low, high, mean, scale, mean, scale)
     if transform_skewed == "power" or (transform_skewed and is_skewed(observed)):
         return _fit_skewed_encoder(observed, plain)
     return plain
@@ -270,8 +294,9 @@ def _fit_skewed_encoder(observed: Array, plain: NumberEncoder) -> NumberEncoder:
         center, spread = float(transformed.mean()), sign * float(transformed.std())
         if not (0.0 < abs(spread) < np.inf):
             return plain
-        ends = plain.low, plain.high
-        encoder = NumberEncoder(*ends, start, scale, exponent, center, spread)
+        transform = start, scale, exponent, center, spread
+        known = plain.low, plain.high, plain.mean, plain.std
+        encoder = NumberEncoder(*known, *transform)
         back = encoder.inverse_transform(encoder.transform(observed))
     error = np.abs(back / plain.scale - observed / plain.scale).max()
     return encoder if error < 1e-3 else plain
@@ -287,9 +312,20 @@ def fit_category_encoder(data: ColumnData) -> CategoryEncoder:
         labels = sorted(counts, key=_label_sort_key)
     frequencies = np.array([counts[label] for label in labels], dtype=np.float64)
     frequencies /= frequencies.sum()
+    if data.ordered and len(labels) > 2:
+        return CategoryEncoder(tuple(labels), frequencies, normal_scores(frequencies))
     root, k = np.sqrt(frequencies), len(labels)
     basis = np.linalg.qr(np.column_stack([root, np.eye(k)[:, : k - 1]]))[0][:, 1:]
     return CategoryEncoder(tuple(labels), frequencies, basis / root[:, None])
+
+
+def normal_scores(frequencies: Array) -> Array:
+    """Scores of ordered categories, shape (k, 1), with mean 0 and variance 1."""
+    bounds = norm.ppf(np.append(0.0, np.cumsum(frequencies)).clip(0.0, 1.0))
+    bounds[-1] = np.inf
+    scores = -np.diff(norm.pdf(bounds)) / frequencies
+    scores -= frequencies @ scores
+    return np.asarray(scores / np.sqrt(frequencies @ scores**2))[:, None]
 
 
 def _label_sort_key(label: Hashable) -> tuple[str, Any]:

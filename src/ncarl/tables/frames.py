@@ -63,6 +63,7 @@ class ColumnData:
     missing: Array  # bool, shape (m,)
     dtype: Any  # type of the column in its library
     categories: tuple[Hashable, ...] | None = None  # declared by the type, in order
+    ordered: bool = False  # whether the type says that their order means something
 
     @property
     def observed_values(self) -> Array:
@@ -346,7 +347,10 @@ class _PandasAdapter(_FrameAdapter):
             floats = plain.to_numpy(dtype=np.float64, na_value=np.nan)
             values = np.where(missing, np.nan, floats)
         declared = None if declared is None else tuple(declared)
-        return ColumnData(self.names[j], kind, values, missing, series.dtype, declared)
+        ordered = bool(getattr(series.dtype, "ordered", False))
+        return ColumnData(
+            self.names[j], kind, values, missing, series.dtype, declared, ordered
+        )
 
     def fill_column(
         self, j: int, fill_values: Array, kind: str, fitted_dtype: Any

@@ -1,10 +1,9 @@
-"""`TableImputer`, and the joint normal distribution of coordinates underneath it."""
+"""`TableImputer`: the estimator for tables of numbers, categories and booleans."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -13,8 +12,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from ncarl.bayes.model import ConformalScores
-from ncarl.core.types import Array, cached_property
+from ncarl.bayes.mixture import GaussianMixture
+from ncarl.core.types import Array
 from ncarl.engines.base import Engine
 from ncarl.engines.cores import limit_blas_threads
 from ncarl.estimators.bayesian import BayesianNCARL
@@ -23,6 +22,7 @@ from ncarl.estimators.validation import (
     check_missing_values,
     make_missing_indicator,
 )
+from ncarl.tables.conditionals import Cell
 from ncarl.tables.encoding import (
     CategoryEncoder,
     ColumnSchema,
@@ -38,6 +38,13 @@ from ncarl.tables.frames import (
     read_column_as,
     validate_table,
 )
+from ncarl.tables.model import (
+    EFFORTS,
+    TableModel,
+    TablePredictions,
+    fit_table_model,
+    select_mixture,
+)
 from ncarl.text import MAX_LISTED, count_of, join_names
 from ncarl.validation import (
     check_choice,
@@ -49,12 +56,8 @@ from ncarl.validation import (
 
 #: With fewer cells, engine="auto" does not use a GPU.
 MIN_GPU_CELLS = 5_000_000
-#: Number of rows whose values are left out, one by one, to calibrate intervals.
-MAX_LOO_ROWS = 5_000
-#: Columns with fewer scores share those of all columns.
-MIN_COLUMN_SCORES = 50
-#: Number of elements of a batch of small matrices.
-MAX_BATCH_ELEMENTS = 4_000_000
+#: Tolerance of fits to choose the shrinkage.
+TRIAL_TOL = 1e-3
 
 
 def _has_categories(imputer: TableImputer) -> bool:
@@ -71,13 +74,22 @@ def _has_categories(imputer: TableImputer) -> bool:
 class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Imputer for tables of numbers, categories and booleans that keeps column types.
 
-    It takes pandas and polars frames and arrays of numbers. `fit` learns the joint
-    distribution of the columns; `transform` imputes any rows with the same columns:
-    numbers by their expected value, categories and booleans by the most probable one.
-    Observed entries are never changed.
+    It takes pandas and polars frames and arrays of numbers. `fit` learns how the columns
+    depend on each other; `transform` imputes any rows with the same columns: numbers by
+    their expected value, categories and booleans by the most probable one. Observed
+    entries are never changed.
 
     Parameters
     ----------
+    effort : {"fast", "default", "best"}, default="default"
+        How much is tried and averaged. "fast" fits one joint normal distribution and
+        few trees. "default" chooses its shrinkage and a number of normal components on
+        held-out entries and trains more trees. "best" averages more mixtures and trees,
+        which takes about five times as long.
+    components : "auto" or int, default="auto"
+        Number of normal distributions in the mixture; 1 is one joint normal
+        distribution. "auto" is chosen on held-out entries, and 1 with
+        ``effort="fast"``.
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
         Entries that are missing besides NaN, None, ``pandas.NA`` and null, which
         always are. A number applies to columns of numbers and to categories that are
@@ -105,7 +117,16 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         missing entries (scikit-learn's imputers put 0 there).
     shrinkage_rows : "auto" or float, default="auto"
         Number of pseudo-rows with uncorrelated columns that are added to the data,
-        which shrinks correlations. "auto" is one per coordinate of the model.
+        which shrinks correlations. "auto" chooses a multiple of the number of
+        coordinates on held-out entries, and takes that number with ``effort="fast"``.
+    delta : mapping from column names to numbers, optional
+        Shifts that are added to the imputed numbers of columns, in their units, to see
+        how much results depend on entries that are missing because of their values
+        (sensitivity analysis). It may be changed after a fit.
+    random_state : int, default=0
+        Seed of the held-out entries, the starts of the mixtures and the trees.
+    n_jobs : int, default=-1
+        Threads that train and apply trees, as in scikit-learn: -1 for all cores.
     max_iter : int, default=300
         Maximum number of iterations.
     tol : float, default=1e-4
@@ -119,13 +140,28 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     columns_ : list
         Kind, role and encoder of each column.
     model_ : BayesianNCARL or None
-        Model of the coordinates: one for a column of numbers or booleans, k - 1 for
-        a column of k categories. None if no column varies.
+        The joint normal distribution of the coordinates: one for a column of numbers,
+        booleans or ordered categories, k - 1 for a column of k categories. None if no
+        column varies.
+    table_model_ : TableModel or None
+        The fitted mixtures and trees.
+    n_components_ : int
+        Number of components of the mixtures.
+    shrinkage_rows_ : float
+        Number of pseudo-rows of the joint normal distribution.
+    held_out_error_ : float
+        Root mean square error of the chosen mixture, without trees, on held-out
+        entries, in standard deviations; NaN if nothing was held out.
+    trials_ : list of dict
+        What was tried on held-out entries, with the errors.
+    blend_ : dict
+        By column of numbers the weights of its mean, of the mixture corrected by trees,
+        and of trees alone; by column of categories the weight of the trees.
     indicator_ : MissingIndicator or None
         Indicator of the columns that had missing entries in fit (``features_``). None
         if ``add_indicator=False``.
     n_iter_ : int
-        Number of iterations of the fit.
+        Number of iterations of the fit of the joint normal distribution.
     n_features_in_, feature_names_in_
         Number and names of the columns.
 
@@ -135,8 +171,10 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     Notes
     -----
-    Rows are modeled as draws of one joint normal distribution of all coordinates, which
-    is learned by EM from the observed entries. Entries should be missing at random.
+    Rows are modeled as draws of a mixture of normal distributions of all coordinates,
+    whose covariances are shrunk to a common one, learned by EM from the observed
+    entries. Each observed entry is then left out of its row, and trees learn to predict
+    it from the completed rest. Entries should be missing at random.
 
     Columns are matched by name; additional, absent or other columns than in fit are an
     error. A category that did not occur in fit is kept, and counts as missing when
@@ -163,6 +201,8 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def __init__(
         self,
         *,
+        effort: str = "default",
+        components: str | int = "auto",
         missing_values: Any = np.nan,
         transform_skewed: str | None = "auto",
         add_indicator: bool = False,
@@ -174,8 +214,13 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         shrinkage_rows: str | float = "auto",
         max_iter: int = 300,
         tol: float = 1e-4,
+        delta: Mapping[Any, float] | None = None,
+        random_state: int = 0,
+        n_jobs: int | None = -1,
         engine: str | Engine = "auto",
     ) -> None:
+        self.effort = effort
+        self.components = components
         self.missing_values = missing_values
         self.transform_skewed = transform_skewed
         self.add_indicator = add_indicator
@@ -187,6 +232,9 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.shrinkage_rows = shrinkage_rows
         self.max_iter = max_iter
         self.tol = tol
+        self.delta = delta
+        self.random_state = random_state
+        self.n_jobs = n_jobs
         self.engine = engine
 
     def __sklearn_tags__(self) -> Any:
@@ -224,10 +272,10 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         used = [(j, values) for j, values in enumerate(data) if values is not None]
         self._integer_columns = {j for j, values in used if self._is_integer(values)}
         Z = encode_table(table.n_rows, self.columns_, data)
-        self.model_ = self._fit_model(Z) if Z.shape[1] else None
+        self.model_, self.table_model_ = None, None
+        if Z.shape[1]:
+            self._fit_stages(Z, data)
         self.n_iter_ = 0 if self.model_ is None else self.model_.n_iter_
-        self._gaussian = JointGaussian.from_model(self.model_)
-        self._scores = _conformal_scores(self.columns_, self._gaussian, Z)
         if self.model_ is not None and not self.model_.converged_ and self.tol > 0.0:
             warnings.warn(
                 f"TableImputer did not converge in max_iter={self.max_iter} iterations;"
@@ -237,7 +285,47 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             )
         return self
 
+    def _fit_stages(self, Z: Array, data: Sequence[ColumnData | None]) -> None:
+        effort = EFFORTS[self.effort]
+        auto = isinstance(self.shrinkage_rows, str)
+        pseudo_rows = float(Z.shape[1] if auto else self.shrinkage_rows)
+        count = None if isinstance(self.components, str) else int(self.components)
+        cells = [
+            Cell(j, column.coordinate_index, column.encoder)
+            for j, column in enumerate(self.columns_)
+            if column.encoder is not None and len(column.coordinate_index)
+        ]
+        targets = {cell.position: _targets(cell, data[cell.position]) for cell in cells}
+        seed = self.random_state
+        choice = select_mixture(
+            cells, Z, targets, self._fit_trial, effort, pseudo_rows=pseudo_rows,
+            n_components=count, fixed_pooled=not auto, seed=seed,
+        )  # fmt: skip
+        self.model_ = self._fit_normal(Z, choice.pseudo_rows, self.tol)
+        pooled = _pooled_distribution(self.model_, Z, choice.pseudo_rows)
+        self.table_model_ = fit_table_model(
+            cells, Z, targets, pooled, choice, effort, seed=seed, n_jobs=self.n_jobs
+        )
+        self.n_components_ = choice.n_components
+        self.shrinkage_rows_ = choice.pseudo_rows
+        self.held_out_error_, self.trials_ = choice.error, list(choice.trials)
+        model = self.table_model_
+        names = [column.name for column in self.columns_]
+        self.blend_ = {names[j]: stage.weights for j, stage in model.numbers.items()}
+        for j, stage in model.categories.items():
+            self.blend_[names[j]] = stage.blend.tree_weight
+
+    def _fit_trial(self, Z: Array, pseudo_rows: float) -> GaussianMixture:
+        model = self._fit_normal(Z, pseudo_rows, max(self.tol, TRIAL_TOL))
+        return _pooled_distribution(model, Z, pseudo_rows)
+
     def _check_parameters(self) -> None:
+        check_choice("effort", self.effort, tuple(EFFORTS))
+        if not (isinstance(self.components, str) and self.components == "auto"):
+            hint = "; 'auto' chooses it on held-out entries"
+            check_integer("components", self.components, low=1, hint=hint)
+        check_integer("random_state", self.random_state, low=0)
+        self._check_delta()
         for name in ("add_indicator", "clip", "keep_empty_features"):
             check_flag(name, getattr(self, name))
         check_choice("transform_skewed", self.transform_skewed, ("auto", None, "power"))
@@ -246,7 +334,7 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         check_integer("max_iter", self.max_iter, low=1)
         check_number("tol", self.tol, low=0.0)
         if not (isinstance(self.shrinkage_rows, str) and self.shrinkage_rows == "auto"):
-            hint = "; 'auto' is one per coordinate"
+            hint = "; 'auto' chooses it on held-out entries"
             check_number("shrinkage_rows", self.shrinkage_rows, low=0.0, hint=hint)
         names = self.passthrough
         if isinstance(names, str) or not hasattr(names, "__iter__"):
@@ -259,20 +347,30 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             return all_integers(data.observed_values)
         return data.kind == "integer" and self.rounding is not None
 
-    def _fit_model(self, Z: Array) -> BayesianNCARL:
+    def _check_delta(self) -> None:
+        if self.delta is None:
+            return
+        if not isinstance(self.delta, Mapping):
+            raise TypeError(
+                "delta must map names of columns to shifts of their imputed numbers, "
+                f"such as {{'income': -500.0}}, got {self.delta!r}"
+            )
+        for name, shift in self.delta.items():
+            check_number(f"delta[{name!r}]", shift)
+
+    def _fit_normal(self, Z: Array, pseudo_rows: float, tol: float) -> BayesianNCARL:
         m, n = int((~np.isnan(Z)).any(axis=1).sum()), Z.shape[1]
-        pseudo_rows = n if isinstance(self.shrinkage_rows, str) else self.shrinkage_rows
         auto = isinstance(self.engine, str) and self.engine == "auto"
         model = BayesianNCARL(
             prior="identity",
-            prior_strength=float(pseudo_rows) / max(m, n),
+            prior_strength=pseudo_rows / max(m, n),
             center="columns",
             sides="columns",
             scale=None,
             clip=None,
             validation=0.0,
             max_iter=self.max_iter,
-            tol=self.tol,
+            tol=tol,
             engine="threads" if auto and Z.size < MIN_GPU_CELLS else self.engine,
         )
         with warnings.catch_warnings():
@@ -302,7 +400,8 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             the imputed values. Rows without any observed value in the columns that
             the model uses stay as they are, with a warning.
         """
-        table, data, posterior = self._condition_rows(X)
+        table, data, Z = self._read_rows(X)
+        predictions = self._predict(Z)
         empty = empty_rows(table.n_rows, data)
         if empty.any():
             places = join_names(np.flatnonzero(empty).tolist(), MAX_LISTED)
@@ -312,16 +411,96 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 UserWarning,
                 stacklevel=3,
             )
+        imputed = {}
+        for j, values in self._columns_to_impute(data):
+            encoder = self.columns_[j].encoder
+            if isinstance(encoder, CategoryEncoder):
+                shares = predictions.probabilities.get(j)
+                count = int(values.missing.sum())
+                best = np.zeros(count, np.int64) if shares is None else shares.argmax(1)
+                imputed[j] = self._labels(encoder, best)
+            else:
+                means, _ = predictions.numbers.get(j, (None, None))
+                imputed[j] = self._numbers(j, means, values)
+        return self._fill_table(table, data, imputed, empty)
+
+    @limit_blas_threads(1)
+    def sample(self, X: Any, n_draws: int = 5, random_state: int = 0) -> list[Any]:
+        """Draw imputed tables, for multiple imputation.
+
+        Parameters
+        ----------
+        X : frame or array
+            The table of the fit, or other rows.
+        n_draws : int, default=5
+            Number of tables.
+        random_state : int, default=0
+            Seed.
+
+        Returns
+        -------
+        list of frames or arrays
+            As from `transform`, but missing entries are drawn from their predictive
+            distributions instead of their expected or most probable value. Entries of a
+            row are drawn together, with the correlations of the mixture. Analyze every
+            table and combine the results by `ncarl.tables.pool`.
+        """
+        count = check_integer("n_draws", n_draws, low=1)
+        seed = check_integer("random_state", random_state, low=0)
+        table, data, Z = self._read_rows(X)
+        predictions = self._predict(Z)
+        empty = empty_rows(table.n_rows, data)
+        rng = np.random.default_rng(seed)
+        tables = []
+        for d in range(count):
+            drawn: dict[int, Array] = {}
+            if self.table_model_ is not None:
+                drawn = self.table_model_.sample(Z, predictions, d, rng)
+            imputed = {}
+            for j, values in self._columns_to_impute(data):
+                encoder = self.columns_[j].encoder
+                if isinstance(encoder, CategoryEncoder):
+                    first = np.zeros(int(values.missing.sum()), np.int64)
+                    imputed[j] = self._labels(encoder, drawn.get(j, first))
+                else:
+                    imputed[j] = self._numbers(j, drawn.get(j), values)
+            tables.append(self._fill_table(table, data, imputed, empty))
+        return tables
+
+    def _columns_to_impute(
+        self, data: Sequence[ColumnData | None]
+    ) -> Iterator[tuple[int, ColumnData]]:
+        for j, values in enumerate(data):
+            if values is not None and values.missing.any():
+                yield j, values
+
+    def _labels(self, encoder: CategoryEncoder, positions: Array) -> Array:
+        labels = np.empty(len(encoder.labels), dtype=object)
+        labels[:] = encoder.labels
+        return labels[positions]
+
+    def _numbers(self, j: int, standardized: Array | None, values: ColumnData) -> Array:
+        """Imputed numbers of a column; None stands for a constant column."""
+        encoder = self.columns_[j].encoder
+        assert isinstance(encoder, NumberEncoder)
+        if standardized is None:
+            numbers = np.full(int(values.missing.sum()), encoder.low)
+        else:
+            numbers = encoder.restore(standardized)
+        return self._clip_and_round(j, encoder, numbers)
+
+    def _fill_table(
+        self, table: TableAdapter, data: Sequence[ColumnData | None],
+        imputed: Mapping[int, Array], empty: Array,
+    ) -> Any:  # fmt: skip
         columns: dict[Any, Any] = {}
         for j, column in enumerate(self.columns_):
             if self._is_dropped(column):
                 continue
             columns[table.names[j]] = None
-            values = data[j]
-            if values is not None and values.missing.any():
-                imputed = self._impute_column(j, posterior, values.missing)
+            if j in imputed:
                 dtype = column.dtype if column.library == table.library else None
-                filled = table.fill_column(j, imputed, column.kind, dtype)
+                filled = table.fill_column(j, imputed[j], column.kind, dtype)
                 columns[table.names[j]] = table.restore_rows(j, filled, empty)
         indicators = {}
         for j in self._indicator_features():
@@ -353,25 +532,27 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             are NaN.
         """
         coverage = check_fraction("level", level, strict=True)
-        table, data, posterior = self._condition_rows(X)
+        table, data, Z = self._read_rows(X)
+        predictions = self._predict(Z)
         low, high = {}, {}
         empty = empty_rows(table.n_rows, data)
         for j, (column, values) in enumerate(zip(self.columns_, data, strict=True)):
             encoder, name = column.encoder, table.names[j]
             if values is None or not isinstance(encoder, NumberEncoder):
                 continue
-            missing = values.missing & ~empty
+            missing = values.missing
             low[name], high[name] = values.values.copy(), values.values.copy()
-            if encoder.n_coordinates == 0:
-                low[name][missing] = high[name][missing] = encoder.low
-                continue
-            k = int(column.coordinate_index[0])
-            down, up = self._scores[k].quantiles(coverage)
-            mean = posterior.means[missing, k]
-            std = posterior.deviations[missing, k]
-            for end, coordinates in ((low, mean - down * std), (high, mean + up * std)):
-                ends = encoder.inverse_transform(coordinates)
-                end[name][missing] = self._clip_and_round(j, encoder, ends)
+            if j not in predictions.numbers:
+                ends = self._numbers(j, None, values)
+                low[name][missing] = high[name][missing] = ends
+            else:
+                assert self.table_model_ is not None
+                stage = self.table_model_.numbers[j]
+                down, up = stage.scores.quantiles(coverage)
+                mean, std = predictions.numbers[j]
+                low[name][missing] = self._numbers(j, mean - down * std, values)
+                high[name][missing] = self._numbers(j, mean + up * std, values)
+            low[name][missing & empty] = high[name][missing & empty] = np.nan
         return table.make_float_frame(low), table.make_float_frame(high)
 
     @available_if(_has_categories)  # type: ignore[untyped-decorator]
@@ -394,14 +575,21 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             1; where it is a new one, all have 0. In rows without any observed value
             they are the frequencies of the fit.
         """
-        table, data, posterior = self._condition_rows(X)
+        table, data, Z = self._read_rows(X)
+        predictions = self._predict(Z)
         frames = {}
         for j, (column, values) in enumerate(zip(self.columns_, data, strict=True)):
             encoder = column.encoder
             if values is None or not isinstance(encoder, CategoryEncoder):
                 continue
-            probabilities = posterior.probabilities[j] * values.missing[:, None]
+            probabilities = np.zeros((table.n_rows, len(encoder.labels)))
             positions = encoder.label_positions(values)
+            if encoder.n_coordinates == 0:
+                probabilities[values.missing] = 1.0
+            else:
+                lacks = positions < 0
+                probabilities[lacks] = predictions.probabilities[j]
+                probabilities[lacks & ~values.missing] = 0.0
             observed = np.flatnonzero(positions >= 0)
             probabilities[observed, positions[observed]] = 1.0
             shares = dict(zip(encoder.labels, probabilities.T, strict=True))
@@ -422,39 +610,31 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         out += [f"{INDICATOR_PREFIX}{names[j]}" for j in self._indicator_features()]
         return np.array(out, dtype=object)
 
-    def _condition_rows(
-        self, X: Any
-    ) -> tuple[TableAdapter, list[ColumnData | None], RowPosterior]:
-        """``X`` as a table, the data of its used columns, and their posterior."""
+    def _read_rows(self, X: Any) -> tuple[TableAdapter, list[ColumnData | None], Array]:
+        """``X`` as a table, the data of its used columns, and their coordinates."""
         check_is_fitted(self)
+        self._check_delta()
         table = self._validate_table(X, reset=False)
+        if unknown := [name for name in self.delta or () if name not in table.names]:
+            raise ValueError(
+                "delta names columns that X does not have: "
+                f"{join_names(unknown, form=repr)}"
+            )
         data = [
             None if column.encoder is None else read_column_as(table, j, column.kind)
             for j, column in enumerate(self.columns_)
         ]
-        Z = encode_table(table.n_rows, self.columns_, data)
-        return table, data, compute_posterior(self._gaussian, self.columns_, Z)
+        return table, data, encode_table(table.n_rows, self.columns_, data)
 
-    def _impute_column(self, j: int, posterior: RowPosterior, missing: Array) -> Array:
-        encoder = self.columns_[j].encoder
-        if isinstance(encoder, CategoryEncoder):
-            labels = np.empty(len(encoder.labels), dtype=object)
-            labels[:] = encoder.labels
-            return labels[posterior.probabilities[j][missing].argmax(axis=1)]
-        assert encoder is not None
-        if encoder.n_coordinates == 0:
-            return np.full(int(missing.sum()), encoder.low)
-        k = int(self.columns_[j].coordinate_index[0])
-        means, deviations = (
-            posterior.means[missing, k],
-            posterior.deviations[missing, k],
-        )
-        values = encoder.expected_value(means, deviations)
-        return self._clip_and_round(j, encoder, values)
+    def _predict(self, Z: Array) -> TablePredictions:
+        if self.table_model_ is None:
+            return TablePredictions({}, {})
+        return self.table_model_.predict(Z, self.n_jobs)
 
     def _clip_and_round(self, j: int, encoder: NumberEncoder, values: Array) -> Array:
-        if self.clip:
+        if self.clip or encoder.exponent is not None:
             values = np.clip(values, encoder.low, encoder.high)
+        values = values + (self.delta or {}).get(self.columns_[j].name, 0.0)
         return np.rint(values) if j in self._integer_columns else values
 
     def _is_dropped(self, column: ColumnSchema) -> bool:
@@ -470,167 +650,21 @@ def empty_rows(n_rows: int, data: Sequence[ColumnData | None]) -> Array:
     return np.logical_and.reduce(used, axis=0) if used else np.zeros(n_rows, dtype=bool)
 
 
-@dataclass(frozen=True)
-class RowPosterior:
-    """Conditional distribution of the missing coordinates of rows, given the others."""
-
-    means: Array  # shape (m, n), 0 where observed
-    deviations: Array  # standard deviations, shape (m, n), 0 where observed
-    probabilities: dict[int, Array]  # of categories, by the position of their column
-
-
-def compute_posterior(
-    gaussian: JointGaussian, columns: Sequence[ColumnSchema], Z: Array
-) -> RowPosterior:
-    """Condition the missing coordinates of rows, NaN in ``Z``, on the observed ones."""
-    means, deviations = np.zeros(Z.shape), np.zeros(Z.shape)
-    categories = [
-        (j, column.encoder, column.coordinate_index)
-        for j, column in enumerate(columns)
-        if isinstance(column.encoder, CategoryEncoder)
-    ]
-    probabilities = {
-        j: np.full((len(Z), len(encoder.labels)), 0.0 if len(index) else 1.0)
-        for j, encoder, index in categories
-    }
-    for rows, missing, batch_means, covariances in gaussian.condition_rows(Z):
-        means[rows[:, None], missing] = batch_means
-        variances = np.diagonal(covariances, axis1=1, axis2=2)
-        deviations[rows[:, None], missing] = np.sqrt(variances)
-        for j, encoder, index in categories:
-            which, start = np.nonzero(missing == (index[0] if len(index) else -1))
-            if len(which) == 0:
-                continue
-            # The coordinates of a category are missing together, side by side.
-            span = start[:, None] + np.arange(len(index))
-            prior_mean = gaussian.mean[index]
-            probabilities[j][rows[which]] = category_posterior(
-                batch_means[which[:, None], span] - prior_mean,
-                covariances[which[:, None, None], span[:, :, None], span[:, None, :]],
-                gaussian.covariance[np.ix_(index, index)],
-                encoder.codes - prior_mean,
-                encoder.frequencies,
-            )
-    return RowPosterior(means, deviations, probabilities)
+def _targets(cell: Cell, data: ColumnData | None) -> Array:
+    """Standardized numbers or positions of categories, NaN where missing."""
+    assert data is not None
+    if isinstance(cell.encoder, NumberEncoder):
+        return cell.encoder.standardize(data.values)
+    positions = cell.encoder.label_positions(data)
+    return np.where(positions < 0, np.nan, positions)
 
 
-def _conformal_scores(
-    columns: Sequence[ColumnSchema], gaussian: JointGaussian, Z: Array
-) -> dict[int, ConformalScores]:
-    """Leave-one-out errors of number columns, by coordinate.
-
-    The distribution was fitted to these values, which makes their errors too small: in
-    a regression of ``N`` rows on ``n`` columns by about ``1 + n / N``.
-    """
-    coordinates = [
-        int(column.coordinate_index[0])
-        for column in columns
-        if isinstance(column.encoder, NumberEncoder) and len(column.coordinate_index)
-    ]
-    if not coordinates:
-        return {}
-    counts = (~np.isnan(Z)).sum(axis=0)
-    step = -(-len(Z) // MAX_LOO_ROWS)
-    errors, deviations = gaussian.leave_one_out(Z[::step])
-    errors = errors * (1.0 + Z.shape[1] / np.maximum(counts, Z.shape[1]))
-    errors, deviations = errors[:, coordinates], deviations[:, coordinates]
-    rows, at = np.nonzero(~np.isnan(errors))
-    from_errors = ConformalScores.from_errors
-    shared = from_errors(errors[rows, at], deviations[rows, at], rows, at)
-    scores = dict.fromkeys(coordinates, shared)
-    for k, coordinate in enumerate(coordinates):
-        own = rows[at == k]
-        groups = np.arange(len(own))  # one error per row: each a group of its own
-        if len(own) >= MIN_COLUMN_SCORES:
-            scores[coordinate] = from_errors(
-                errors[own, k], deviations[own, k], groups, groups
-            )
-    return scores
-
-
-@dataclass(frozen=True)
-class JointGaussian:
-    """Joint normal distribution of the coordinates of a row.
-
-    The row functions of `ncarl.core` do not return the covariances between missing
-    coordinates, which the probabilities of categories need.
-    """
-
-    mean: Array  # shape (n,)
-    covariance: Array  # shape (n, n), noise included
-
-    @classmethod
-    def from_model(cls, model: BayesianNCARL | None) -> JointGaussian:
-        """The distribution of a fitted model; of no coordinates without one."""
-        if model is None:
-            return cls(np.zeros(0), np.zeros((0, 0)))
-        n = len(model.kernel_)
-        mean = model.predict(np.full((1, n), np.nan))[0]
-        noise_variances = np.broadcast_to(model.noise_, n) ** 2
-        return cls(mean, model.kernel_ + np.diag(noise_variances))
-
-    @cached_property
-    def precision(self) -> Array:
-        """Inverse of the covariance."""
-        P = np.linalg.inv(self.covariance)
-        return (P + P.T) / 2.0
-
-    def condition_rows(
-        self, rows: Array
-    ) -> Iterator[tuple[Array, Array, Array, Array]]:
-        """Distributions of missing coordinates (NaN) given the others, in batches.
-
-        Yields positions of rows that miss equally many coordinates, shape (g,), the
-        missing coordinates, (g, u), their means and covariances, (g, u, u).
-        """
-        P = self.precision
-        missing = np.isnan(rows)
-        product = np.where(missing, 0.0, rows - self.mean) @ P
-        for at, index in _batches(missing):
-            covariances = np.linalg.inv(P[index[:, :, None], index[:, None, :]])
-            shifts = covariances @ product[at[:, None], index][:, :, None]
-            yield at, index, self.mean[index] - shifts[:, :, 0], covariances
-
-    def leave_one_out(self, rows: Array) -> tuple[Array, Array]:
-        """Errors and standard deviations of observed values given the others."""
-        errors, deviations = np.full(rows.shape, np.nan), np.full(rows.shape, np.nan)
-        for at, index in _batches(~np.isnan(rows)):
-            A = self.covariance[index[:, :, None], index[:, None, :]]
-            inverse = np.linalg.inv(A)
-            values = rows[at[:, None], index] - self.mean[index]
-            precisions = np.diagonal(inverse, axis1=1, axis2=2)
-            duals = (inverse @ values[:, :, None])[:, :, 0]
-            errors[at[:, None], index] = duals / precisions
-            deviations[at[:, None], index] = 1.0 / np.sqrt(precisions)
-        return errors, deviations
-
-
-def _batches(mask: Array) -> Iterator[tuple[Array, Array]]:
-    """Rows with equally many True, and their columns; rows without any are left out."""
-    counts = mask.sum(axis=1)
-    for count in np.unique(counts[counts > 0]):
-        same = np.flatnonzero(counts == count)
-        step = max(1, MAX_BATCH_ELEMENTS // int(count) ** 2)
-        for first in range(0, len(same), step):
-            at = same[first : first + step]
-            yield at, np.nonzero(mask[at])[1].reshape(len(at), int(count))
-
-
-def category_posterior(
-    means: Array, covariances: Array, prior: Array, codes: Array, frequencies: Array
-) -> Array:
-    """Probabilities of categories, shape (m, k), from the distribution of their codes.
-
-    By Bayes' rule the likelihood of a row given a category is proportional to the
-    density of the category's code given the row over its density alone (mean 0,
-    covariance ``prior``). Times the frequencies of the categories it gives their
-    probabilities, as in linear discriminant analysis.
-    """
-    residuals = codes[None, :, :] - means[:, None, :]
-    solved = np.linalg.solve(covariances, np.swapaxes(residuals, 1, 2))
-    conditional = np.einsum("mkj,mjk->mk", residuals, solved)
-    alone = np.einsum("kj,jk->k", codes, np.linalg.solve(prior, codes.T))
-    logits = np.log(frequencies) - 0.5 * (conditional - alone)
-    logits -= logits.max(axis=1, keepdims=True)
-    weights = np.exp(logits)
-    return weights / weights.sum(axis=1, keepdims=True)
+def _pooled_distribution(
+    model: BayesianNCARL, Z: Array, pseudo_rows: float
+) -> GaussianMixture:
+    """The joint normal distribution of a fitted model, noise included."""
+    n = Z.shape[1]
+    mean = model.predict(np.full((1, n), np.nan))[0]
+    covariance = model.kernel_ + np.diag(np.broadcast_to(model.noise_, n) ** 2)
+    n_rows = int((~np.isnan(Z)).any(axis=1).sum())
+    return GaussianMixture.single(mean, covariance, pseudo_rows, n_rows)

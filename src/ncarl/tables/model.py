@@ -1,0 +1,532 @@
+"""`TableModel`: mixtures of normals, then trees on their completed rows, for a table.
+
+`select_mixture` chooses the shrinkage and the number of components on held-out cells.
+`fit_table_model` fits mixtures to all rows, completes each row without each of its
+observed cells, trains trees to predict these cells, and weighs their predictions by the
+errors for rows that they were not trained on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from joblib import Parallel, delayed
+
+from ncarl.bayes.mixture import GaussianMixture, fit_mixture, initial_mixture
+from ncarl.bayes.model import ConformalScores
+from ncarl.core.types import Array
+from ncarl.engines.threads import Threads
+from ncarl.holdout import random_split
+from ncarl.observations import Observations, canonical_order
+from ncarl.tables.conditionals import (
+    Cell,
+    RowConditionals,
+    category_order,
+    condition_rows,
+    draw_rows,
+    mean_of_members,
+)
+from ncarl.tables.encoding import NumberEncoder
+from ncarl.tables.trees import (
+    MIN_TREE_ROWS,
+    CrossFittedTrees,
+    ProbabilityBlend,
+    cross_fit,
+    fit_probability_blend,
+    fit_weights,
+)
+
+#: Fits one normal distribution to rows, given the number of pseudo-rows.
+PooledFit = Callable[[Array, float], GaussianMixture]
+
+#: Share of the observed cells that is held out to choose a mixture.
+HELD_OUT_SHARE = 0.1
+#: Rows that mixtures and trees are fitted to at most; of more, a sample.
+MAX_ROWS = 10_000
+#: Numbers in the completed rows that trees are trained on.
+MAX_FEATURES = 50_000_000
+#: Rows that are completed at a time.
+CHUNK_ROWS = 2_000
+#: Numbers of components that are tried; each needs as many rows, `MIN_ROWS_EACH`.
+COMPONENTS_GRID, MIN_ROWS_EACH = (4, 8, 16, 32), 8
+#: Floating-point operations of an E-step of a mixture, at most.
+MAX_STEP_FLOPS = 2e10
+#: Minimum relative decrease of the squared error that counts as one.
+MIN_GAIN = 2e-3
+#: Steps of EM for a trial and for the fit, and its tolerance.
+TRIAL_STEPS, FIT_STEPS, TOL = 15, 25, 2e-4
+#: Bounds of the ratio of the errors of held-out cells to those of cells that are left
+#: out one by one.
+MAX_OPTIMISM = 1.5
+#: Part of the mean variance that is added to the variance of every cell.
+VARIANCE_FLOOR = 0.1
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is tried and averaged."""
+
+    pseudo_row_factors: tuple[float, ...]  # that are tried, the first one by default
+    max_components: int
+    n_members: int  # mixtures from different starts, which are averaged
+    n_trees: int  # in each of the cross-fitted ensembles
+    direct_trees: bool  # whether other trees predict cells without the mixture
+
+
+EFFORTS = {
+    "fast": Effort((1.0,), 1, 1, 4, False),
+    "default": Effort((1.0, 0.1, 10.0), 32, 2, 12, True),
+    "best": Effort((1.0, 0.1, 0.01, 10.0), 32, 6, 30, True),
+}
+
+
+@dataclass(frozen=True)
+class MixtureChoice:
+    """What `select_mixture` chose, and the errors on held-out cells."""
+
+    pseudo_rows: float
+    n_components: int
+    shrinkage_rows: float  # of the components
+    error: float  # root mean square, in standard deviations of the columns; or NaN
+    mixture: GaussianMixture | None = None  # of the trial
+    optimism: float = 1.0  # ratio of the error to that of cells left out one by one
+    trials: Sequence[Mapping[str, float]] = ()
+
+
+@dataclass(frozen=True)
+class NumberStage:
+    """How the cells of a column of numbers are predicted, in standard deviations."""
+
+    #: Weights of the mean of the column, of the mixture corrected by trees (by itself
+    #: without trees), and of direct trees.
+    weights: Array
+    residual: CrossFittedTrees | None
+    direct: CrossFittedTrees | None
+    #: Factor of the standard deviations of the mixtures, and their mean square.
+    std_factor: float
+    mean_variance: float
+    scores: ConformalScores
+
+    def predict(self, base: Array, features: Array) -> Array:
+        """Expected numbers from those of the mixture and completed rows."""
+        residual = (
+            base if self.residual is None else base + self.residual.predict(features)
+        )
+        direct = 0.0 if self.direct is None else self.direct.predict(features)
+        return np.asarray(self.weights[1] * residual + self.weights[2] * direct)
+
+    def deviations(self, variances: Array) -> Array:
+        """Standard deviations from the variances of the mixture."""
+        return self.std_factor * np.sqrt(
+            variances + VARIANCE_FLOOR * self.mean_variance
+        )
+
+
+@dataclass(frozen=True)
+class CategoryStage:
+    """How the cells of a column of categories are predicted."""
+
+    blend: ProbabilityBlend
+    trees: CrossFittedTrees | None
+
+    def predict(self, base: Array, features: Array) -> Array:
+        """Probabilities from those of the mixture and completed rows."""
+        trees = None if self.trees is None else self.trees.predict(features)
+        return self.blend.mix(base, trees)
+
+
+@dataclass(frozen=True)
+class TablePredictions:
+    """Predictions of the missing cells of some rows."""
+
+    #: By position of the column: expected numbers and standard deviations in standard
+    #: deviations of the column, or probabilities; of missing cells alone, in order.
+    numbers: dict[int, tuple[Array, Array]]
+    probabilities: dict[int, Array]
+
+
+@dataclass(frozen=True)
+class TableModel:
+    """The fitted model of the coordinates of a table."""
+
+    cells: list[Cell]
+    members: list[GaussianMixture]
+    numbers: dict[int, NumberStage]  # by position of the column
+    categories: dict[int, CategoryStage]
+    choice: MixtureChoice
+
+    def predict(self, Z: Array, n_jobs: int | None) -> TablePredictions:
+        """Predict the missing cells of rows of coordinates."""
+        base = self._condition(Z)
+        jobs = (delayed(self._predict_cell)(cell, base, Z) for cell in self.cells)
+        found = Parallel(n_jobs, prefer="threads")(jobs)
+        numbers, probabilities = {}, {}
+        for cell, result in zip(self.cells, found, strict=True):
+            if cell.is_number:
+                numbers[cell.position] = result
+            else:
+                probabilities[cell.position] = result
+        return TablePredictions(numbers, probabilities)
+
+    def _condition(self, Z: Array) -> RowConditionals:
+        parts = []
+        for first in range(0, max(1, len(Z)), CHUNK_ROWS):
+            rows = Z[first : first + CHUNK_ROWS]
+            parts.append(
+                mean_of_members(
+                    [condition_rows(each, self.cells, rows) for each in self.members]
+                )
+            )
+        return concatenate(parts)
+
+    def _predict_cell(self, cell: Cell, base: RowConditionals, Z: Array) -> object:
+        j, missing = cell.position, np.isnan(Z[:, cell.coordinates[0]])
+        features = base.completed[missing].astype(np.float32)
+        if not cell.is_number:
+            shares = base.probabilities[j][missing]
+            return (
+                self.categories[j].predict(shares, features) if len(shares) else shares
+            )
+        stage = self.numbers[j]
+        means, variances = (part[missing] for part in base.numbers[j])
+        if len(means):
+            means = stage.predict(means, features)
+        return means, stage.deviations(variances)
+
+    def sample(
+        self, Z: Array, predictions: TablePredictions, member: int,
+        rng: np.random.Generator,
+    ) -> dict[int, Array]:  # fmt: skip
+        """One draw of all missing cells: numbers (in standard deviations) and labels.
+
+        Their deviations from the predictions have the correlations of the mixture and
+        the size of the errors of the model.
+        """
+        mixture = self.members[member % len(self.members)]
+        parts = [
+            self._draw_rows(Z[first : first + CHUNK_ROWS], mixture, rng)
+            for first in range(0, max(1, len(Z)), CHUNK_ROWS)
+        ]
+        drawn: dict[int, Array] = {}
+        for cell in self.cells:
+            j = cell.position
+            values = np.concatenate([part[j] for part in parts])
+            if cell.is_number:
+                stage = self.numbers[j]
+                drawn[j] = predictions.numbers[j][0] + values * stage.std_factor
+            else:
+                order = category_order(mixture, cell)
+                shares = np.cumsum(predictions.probabilities[j][:, order], axis=1)
+                drawn[j] = order[(values[:, None] > shares[:, :-1]).sum(axis=1)]
+        return drawn
+
+    def _draw_rows(
+        self, Z: Array, mixture: GaussianMixture, rng: np.random.Generator
+    ) -> dict[int, Array]:
+        """Deviations of missing numbers, and uniform numbers for missing categories."""
+        base = condition_rows(mixture, self.cells, Z)
+        coordinates, quantiles = draw_rows(mixture, self.cells, Z, rng)
+        drawn = {}
+        for cell in self.cells:
+            j, b = cell.position, cell.coordinates
+            missing = np.isnan(Z[:, b[0]])
+            if isinstance(cell.encoder, NumberEncoder):
+                values = cell.encoder.inverse_transform(coordinates[missing, b[0]])
+                means = base.numbers[j][0][missing]
+                drawn[j] = cell.encoder.standardize(values) - means
+            else:
+                drawn[j] = quantiles[j][missing]
+        return drawn
+
+
+def concatenate(parts: Sequence[RowConditionals]) -> RowConditionals:
+    """The conditional distributions of rows, one part below the other."""
+    if len(parts) == 1:
+        return parts[0]
+    numbers = {
+        j: tuple(np.concatenate([part.numbers[j][i] for part in parts]) for i in (0, 1))
+        for j in parts[0].numbers
+    }
+    probabilities = {
+        j: np.concatenate([part.probabilities[j] for part in parts])
+        for j in parts[0].probabilities
+    }
+    completed = np.concatenate([part.completed for part in parts])
+    return RowConditionals(completed, numbers, probabilities)  # type: ignore[arg-type]
+
+
+def select_mixture(
+    cells: list[Cell], Z: Array, targets: dict[int, Array], pooled_fit: PooledFit,
+    effort: Effort, *, pseudo_rows: float, n_components: int | None, fixed_pooled: bool,
+    seed: int,
+) -> MixtureChoice:  # fmt: skip
+    """Choose the shrinkage and the number of components on held-out cells.
+
+    ``targets`` are the standardized numbers, or the positions of the categories, by
+    position of the column. A given ``n_components`` is the only one that is tried, and
+    ``pseudo_rows`` if ``fixed_pooled``.
+    """
+    n = Z.shape[1]
+    default = MixtureChoice(pseudo_rows, n_components or 1, shrinkages(n)[0], np.nan)
+    factors = (1.0,) if fixed_pooled else effort.pseudo_row_factors
+    counts = component_counts(Z, effort) if n_components is None else [n_components]
+    counts = [count for count in counts if count > 1]
+    held_out = hold_out(cells, targets, seed)
+    if held_out is None or (len(factors) == 1 and not counts):
+        return default
+    kept = Z.copy()
+    for cell in cells:
+        kept[np.ix_(held_out[cell.position], cell.coordinates)] = np.nan
+    search = _Search(cells, kept, targets, held_out)
+    best: MixtureChoice | None = None
+    pooled = pooled_fit(kept, pseudo_rows)
+    for factor in factors:
+        trial = pooled if factor == 1.0 else pooled_fit(kept, factor * pseudo_rows)
+        choice = search.evaluate(trial, factor * pseudo_rows)
+        if best is None or choice.error**2 < best.error**2 * (1.0 - MIN_GAIN):
+            best, pooled = choice, trial
+    assert best is not None
+    completed = condition_rows(pooled, cells, kept).completed if counts else kept
+    for count in counts:
+        improved = False
+        for shrinkage in shrinkages(n):
+            start = initial_mixture(completed, pooled, count, shrinkage, seed)
+            observed = Observations.from_dense(kept)
+            engine = Threads(n_jobs=1)
+            trial = fit_mixture(
+                observed, start, pooled, engine, max_iter=TRIAL_STEPS, tol=TOL
+            ).mixture
+            choice = search.evaluate(trial, best.pseudo_rows)
+            if choice.error**2 < best.error**2 * (1.0 - MIN_GAIN) or (
+                n_components is not None and best.n_components == 1
+            ):
+                best, improved = choice, True
+        if not improved:
+            break
+    optimism = search.optimism(best)
+    return replace(best, mixture=None, optimism=optimism, trials=search.trials)
+
+
+def shrinkages(n: int) -> tuple[float, float]:
+    """Numbers of pseudo-rows of a component that are tried."""
+    return 0.5 * n + 3.0, 3.0 * n + 10.0
+
+
+def component_counts(Z: Array, effort: Effort) -> list[int]:
+    """Numbers of components to try for a table."""
+    m, n = Z.shape
+    flops = len(Z[:MAX_ROWS]) * (n**3 / 3.0 + 500.0)
+    most = min(effort.max_components, m / MIN_ROWS_EACH, MAX_STEP_FLOPS / flops)
+    return [count for count in COMPONENTS_GRID if count <= most]
+
+
+def hold_out(
+    cells: list[Cell], targets: dict[int, Array], seed: int
+) -> dict[int, Array] | None:
+    """Masks of held-out cells by position of the column; None if there are none."""
+    values = np.column_stack([targets[cell.position] for cell in cells])
+    observed = Observations.from_dense(values)
+    hidden = random_split(observed, HELD_OUT_SHARE, np.random.default_rng(seed))[1]
+    if hidden.n_observed == 0:
+        return None
+    mask = ~hidden.missing_mask()
+    return {cell.position: mask[:, t] for t, cell in enumerate(cells)}
+
+
+@dataclass
+class _Search:
+    cells: list[Cell]
+    kept: Array  # coordinates without the held-out cells
+    targets: dict[int, Array]
+    held_out: dict[int, Array]
+
+    def __post_init__(self) -> None:
+        self.trials: list[dict[str, float]] = []
+
+    def evaluate(self, mixture: GaussianMixture, pseudo_rows: float) -> MixtureChoice:
+        """The choice of a mixture, and its errors."""
+        rows = self.kept
+        parts = [
+            condition_rows(mixture, self.cells, rows[first : first + CHUNK_ROWS])
+            for first in range(0, len(rows), CHUNK_ROWS)
+        ]
+        base = concatenate(parts)
+        errors = [
+            self._errors(cell, base, self.held_out[cell.position]) for cell in self.cells
+        ]
+        trial = {
+            "pseudo_rows": pseudo_rows,
+            "n_components": mixture.n_components,
+            "shrinkage_rows": mixture.shrinkage_rows,
+            "error": float(np.sqrt(np.mean(np.concatenate(errors) ** 2))),
+        }
+        self.trials.append(trial)
+        return MixtureChoice(**trial, mixture=mixture)  # type: ignore[arg-type]
+
+    def optimism(self, choice: MixtureChoice) -> float:
+        """Ratio of the error on held-out cells to that of cells left out one by one."""
+        rows = self.kept[:CHUNK_ROWS]
+        assert choice.mixture is not None
+        left_out = condition_rows(
+            choice.mixture, self.cells, rows, leave_out=True, features=False
+        )
+        errors = [
+            self._errors(cell, left_out, ~np.isnan(rows[:, cell.coordinates[0]]))
+            for cell in self.cells
+        ]
+        inside = float(np.sqrt(np.mean(np.concatenate(errors) ** 2)))
+        return min(max(choice.error / max(inside, 1e-300), 1.0), MAX_OPTIMISM)
+
+    def _errors(
+        self, cell: Cell, base: RowConditionals, where: Array
+    ) -> Array:
+        """Errors of numbers; of categories the lengths of errors of probabilities."""
+        j = cell.position
+        target = self.targets[j][: len(where)]
+        if cell.is_number:
+            return np.asarray((base.numbers[j][0] - target)[where])
+        shares = base.probabilities[j][where]
+        truth = np.eye(shares.shape[1])[target[where].astype(np.int64)]
+        return np.sqrt(((shares - truth) ** 2).sum(axis=1))
+
+
+def fit_table_model(
+    cells: list[Cell], Z: Array, targets: dict[int, Array], pooled: GaussianMixture,
+    choice: MixtureChoice, effort: Effort, *, seed: int, n_jobs: int | None,
+) -> TableModel:  # fmt: skip
+    """Fit the mixtures and the trees of a table; arguments as in `select_mixture`."""
+    some = sample_rows(Z, MAX_ROWS, seed)
+    members = fit_members(cells, Z[some], pooled, choice, effort, seed)
+    rows = some[: max(1, MAX_FEATURES // max(1, len(cells) * Z.shape[1]))]
+    left_out = mean_of_members(
+        [condition_rows(each, cells, Z[rows], leave_out=True) for each in members]
+    )
+    trainer = _Trainer(cells, Z[rows], targets, rows, left_out, effort, seed)
+    found = Parallel(n_jobs, prefer="threads")(
+        delayed(trainer.train)(t) for t in range(len(cells))
+    )
+    numbers, categories = trainer.combine(found, choice.optimism)
+    return TableModel(cells, members, numbers, categories, choice)
+
+
+def sample_rows(Z: Array, most: int, seed: int) -> Array:
+    """Rows in an order that depends on their contents alone, at most ``most``."""
+    order = canonical_order(Observations.from_dense(Z))[0]
+    return np.asarray(np.random.default_rng(seed).permutation(order)[:most])
+
+
+def fit_members(
+    cells: list[Cell], Z: Array, pooled: GaussianMixture, choice: MixtureChoice,
+    effort: Effort, seed: int,
+) -> list[GaussianMixture]:  # fmt: skip
+    """The pooled distribution, or mixtures from different starts."""
+    if choice.n_components == 1:
+        return [pooled]
+    completed = condition_rows(pooled, cells, Z).completed
+    observed, engine = Observations.from_dense(Z), Threads(n_jobs=1)
+    members = []
+    for k in range(effort.n_members):
+        start = initial_mixture(
+            completed, pooled, choice.n_components, choice.shrinkage_rows, seed + k
+        )
+        fit = fit_mixture(observed, start, pooled, engine, max_iter=FIT_STEPS, tol=TOL)
+        members.append(fit.mixture)
+    return members
+
+
+@dataclass
+class _TrainedCell:
+    """The trees of a cell, and predictions of its rows without the own cell."""
+
+    observed: Array  # rows of the training rows
+    target: Array
+    residual: CrossFittedTrees | None = None
+    direct: CrossFittedTrees | None = None
+    predictions: Array | None = None  # (rows, methods), of numbers
+    probabilities: Array | None = None  # (rows, classes), of trees
+
+
+@dataclass
+class _Trainer:
+    cells: list[Cell]
+    Z: Array
+    targets: dict[int, Array]
+    rows: Array  # of the table, which are trained on
+    left_out: RowConditionals
+    effort: Effort
+    seed: int
+
+    def train(self, t: int) -> _TrainedCell:
+        """Train the trees of one cell."""
+        cell = self.cells[t]
+        j = cell.position
+        observed = np.flatnonzero(~np.isnan(self.Z[:, cell.coordinates[0]]))
+        target = self.targets[j][self.rows[observed]]
+        trained = _TrainedCell(observed, target)
+        enough = len(observed) >= MIN_TREE_ROWS and self.Z.shape[1] > 1
+        assert self.left_out.features is not None
+        features = self.left_out.features[t, observed]
+        seed, n_trees = self.seed + 1000 * t, self.effort.n_trees
+        if not cell.is_number:
+            trained.target = target.astype(np.int64)
+            if enough:
+                n_classes = self.left_out.probabilities[j].shape[1]
+                trained.residual, trained.probabilities = cross_fit(
+                    features, trained.target, n_classes=n_classes, n_trees=n_trees,
+                    seed=seed,
+                )  # fmt: skip
+            return trained
+        base = self.left_out.numbers[j][0][observed]
+        predictions = [np.zeros(len(base)), base]
+        if enough:
+            options = {"n_classes": 0, "n_trees": n_trees}
+            trained.residual, residual = cross_fit(
+                features, target - base, seed=seed, **options
+            )
+            predictions[1] = base + residual
+            if self.effort.direct_trees:
+                trained.direct, direct = cross_fit(
+                    features, target, seed=seed + 500, **options
+                )
+                predictions.append(direct)
+        trained.predictions = np.column_stack(predictions)
+        return trained
+
+    def combine(
+        self, trained: list[_TrainedCell], optimism: float
+    ) -> tuple[dict[int, NumberStage], dict[int, CategoryStage]]:
+        """Weights and calibration of all cells."""
+        numbers, categories = {}, {}
+        by_methods: dict[int, list[int]] = {}
+        for t, (cell, part) in enumerate(zip(self.cells, trained, strict=True)):
+            if part.predictions is not None:
+                by_methods.setdefault(part.predictions.shape[1], []).append(t)
+                continue
+            base = self.left_out.probabilities[cell.position][part.observed]
+            blend = fit_probability_blend(base, part.probabilities, part.target)
+            categories[cell.position] = CategoryStage(blend, part.residual)
+        for group in by_methods.values():
+            predictions = [trained[t].predictions for t in group]
+            weights = fit_weights(predictions, [trained[t].target for t in group])  # type: ignore[arg-type]
+            for t, w in zip(group, weights, strict=True):
+                stage = self._number_stage(t, trained[t], w, optimism)
+                numbers[self.cells[t].position] = stage
+        return numbers, categories
+
+    def _number_stage(
+        self, t: int, part: _TrainedCell, weights: Array, optimism: float
+    ) -> NumberStage:
+        assert part.predictions is not None
+        errors = (part.target - part.predictions @ weights) * optimism
+        variances = self.left_out.numbers[self.cells[t].position][1][part.observed]
+        mean = float(variances.mean()) if len(variances) else 1.0
+        floored = variances + VARIANCE_FLOOR * mean
+        squares = errors**2 / np.maximum(floored, 1e-300)
+        factor = float(np.sqrt(squares.mean())) if len(squares) else 1.0
+        groups = np.arange(len(errors))  # one error per row: each a group of its own
+        stds = factor * np.sqrt(floored)
+        scores = ConformalScores.from_errors(errors, stds, groups, groups)
+        padded = np.append(weights, np.zeros(3 - len(weights)))
+        return NumberStage(padded, part.residual, part.direct, factor, mean, scores)
