@@ -225,11 +225,8 @@ class MethodSummary:
     def to_dict(self) -> dict[str, Any]:
         """The summary and its fits as JSON values."""
         names = ("error", "error_std", "relative_error", "coverage", "seconds")
-        fits = [
-            asdict(replace(fit, group_sizes=(), group_errors=())) for fit in self.fits
-        ]
-        for fit in fits:
-            del fit["group_sizes"], fit["group_errors"]
+        fits = [asdict(fit) for fit in self.fits]
+        fits = [{k: fit[k] for k in fit if "group_" not in k} for fit in fits]
         return {
             "method": self.method,
             "status": self.status,

@@ -100,12 +100,8 @@ class ImputerAdapter:
             entries = X.tocoo()
             dense = np.full(X.shape, np.nan)
             dense[entries.row, entries.col] = entries.data
-        imputer = make_imputer(
-            self.method,
-            dense.shape[1],
-            random_state=self.random_state,
-            n_jobs=self.n_jobs,
-        )
+        params = {"random_state": self.random_state, "n_jobs": self.n_jobs}
+        imputer = make_imputer(self.method, dense.shape[1], **params)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             if self.method == "knn-imputer":
@@ -134,28 +130,17 @@ def select_methods(
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """Methods for a matrix, and why others of the wanted set are left out.
 
-    Parameters
-    ----------
-    methods : {"auto", "all"} or names of methods
-        "auto" is `DEFAULT_METHODS` and, in a table, the `TABLE_IMPUTERS` whose fits do
-        not take long; "all" is every method that can be fitted to the matrix.
-    observed : Observations
-        The matrix.
-
-    Raises
-    ------
-    ValueError
-        If an imputer is named that cannot be fitted to the matrix.
+    "auto" is `DEFAULT_METHODS` and, in a table, the `TABLE_IMPUTERS` whose fits do not
+    take long; "all" is every method that can be fitted to the matrix. Names of imputers
+    that cannot are an error.
     """
     obstacle = find_obstacle(observed)
     if methods not in ("auto", "all"):
         names = tuple(methods)
         imputers = [name for name in names if name in TABLE_IMPUTERS]
         if imputers and obstacle:
-            raise ValueError(
-                f"{join_names(imputers)} cannot be fitted to this matrix: {obstacle}; "
-                "name other methods"
-            )
+            listed = join_names(imputers)
+            raise ValueError(f"{listed} cannot be fitted to this matrix: {obstacle}")
         return names, {}
     names = DEFAULT_METHODS if methods == "auto" else tuple(METHODS)
     if obstacle:

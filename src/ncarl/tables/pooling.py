@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,23 +20,17 @@ class PooledEstimate:
 
     Attributes
     ----------
-    estimate : float or array
-        Mean of the estimates.
+    estimate, std_error : float or array
+        Mean of the estimates, and square root of its total variance.
     variance, within, between : float or array
         Total variance, mean of the variances of the estimates, and variance of the
         estimates. Matrices of shape (p, p) if covariances were given.
-    std_error : float or array
-        Square root of the total variance.
-    dof : float or array
-        Degrees of freedom of the t distribution of the estimate.
-    low, high : float or array
-        Interval of nominal coverage ``level``.
-    p_value : float or array
-        Two-sided p-value of the hypothesis that the estimated number is 0.
-    relative_increase : float or array
-        Relative increase of the variance by missing values.
-    fraction_missing_information : float or array
-        Fraction of the information about the number that is missing.
+    dof, low, high, p_value : float or array
+        Degrees of freedom of the t distribution of the estimate, its interval of
+        nominal coverage ``level``, and its two-sided p-value against 0.
+    relative_increase, fraction_missing_information : float or array
+        Relative increase of the variance by missing values, and fraction of the
+        information about the number that is missing.
     n_imputations, level : int and float
         Number of imputations, and nominal coverage of the interval.
     names : tuple of str, or None
@@ -60,14 +53,7 @@ class PooledEstimate:
     names: tuple[str, ...] | None = None
 
     def summary(self) -> Any:
-        """A pandas frame with a row for each estimate.
-
-        Returns
-        -------
-        pandas.DataFrame
-            Columns "estimate", "std_error", "dof", "low", "high", "p_value" and
-            "fraction_missing_information".
-        """
+        """A pandas frame with a row for each estimate, its interval and p-value."""
         try:
             import pandas as pd
         except ImportError as error:
@@ -149,10 +135,8 @@ def pool(
     within = U.mean(axis=0)
     shifts = Q - Q[0]  # exactly 0 if the estimates are the same
     centered = shifts - shifts.mean(axis=0)
-    if has_covariances:
-        between = centered.T @ centered / (m - 1)
-    else:
-        between = np.sum(centered**2, axis=0) / (m - 1)
+    squares = centered.T @ centered if has_covariances else np.sum(centered**2, axis=0)
+    between = squares / (m - 1)
     total = within + (1.0 + 1.0 / m) * between
     own, extra, T = (
         np.diag(V) if has_covariances else V for V in (within, total - within, total)
@@ -168,21 +152,15 @@ def pool(
         statistic = np.where(estimate == 0.0, 0.0, np.abs(estimate) / std_error)
     # The information that is missing, of a t distribution with `dof`.
     missing = np.where(extra > 0.0, share + (1.0 - share) * 2.0 / (dof + 3.0), 0.0)
-    arrays = {
-        "estimate": estimate,
-        "variance": total,
-        "within": within,
-        "between": between,
-        "std_error": std_error,
-        "dof": dof,
-        "low": estimate - reach,
-        "high": estimate + reach,
-        "p_value": 2.0 * stats.t.sf(statistic, dof),
-        "relative_increase": increase,
-        "fraction_missing_information": missing,
-    }
-    fields = {k: float(x) if np.ndim(x) == 0 else x for k, x in arrays.items()}
-    return PooledEstimate(**fields, n_imputations=m, level=level, names=names)
+    p_value = 2.0 * stats.t.sf(statistic, dof)
+    fields: list[Any] = [
+        *(estimate, total, within, between, std_error, dof, estimate - reach),
+        *(estimate + reach, p_value, increase, missing, m, level, names),
+    ]
+    if Q.ndim == 1:
+        arrays = np.generic, np.ndarray
+        fields = [float(x) if isinstance(x, arrays) else x for x in fields]
+    return PooledEstimate(*fields)
 
 
 def _degrees_of_freedom(share: Array, m: int, complete_dof: float | None) -> Array:
@@ -202,14 +180,11 @@ def _common_names(*groups: Any) -> tuple[str, ...] | None:
     """The names of the estimates, if all are pandas Series with the same index."""
     first = None
     for name, parts in zip(("estimates", "variances"), groups, strict=True):
-        if not isinstance(parts, Sequence) or isinstance(parts, str):
-            continue
-        indices = [getattr(part, "index", None) for part in parts]
-        for number, index in enumerate(indices):
+        for number, part in enumerate(parts if isinstance(parts, list | tuple) else ()):
+            index = getattr(part, "index", None)
             if index is None or callable(index):  # a list has a method `index`
                 continue
-            if first is None:
-                first = index
+            first = index if first is None else first
             if not first.equals(index):
                 raise ValueError(
                     f"{name}[{number}] must have the same index as the other Series, "
@@ -220,7 +195,7 @@ def _common_names(*groups: Any) -> tuple[str, ...] | None:
 
 def _as_floats(name: str, values: Any) -> Array:
     try:
-        parts = [*values] if isinstance(values, Sequence) else np.asarray(values)
+        parts = [*values] if isinstance(values, list | tuple) else np.asarray(values)
         array = np.array([np.asarray(part, np.float64) for part in parts])
     except (TypeError, ValueError) as error:
         raise ValueError(
