@@ -51,6 +51,14 @@ BASELINE_METHODS = tuple(m for m in METHODS if m not in ("bayes", *PAPER_METHODS
 DEFAULT_METHODS = ("bayes", "ncarl-cv", "soft-impute", "nuclear", "bias")
 #: Methods that an evaluated method is compared with by default.
 DEFAULT_COMPARISON_METHODS = tuple(m for m in DEFAULT_METHODS if m != "ncarl-cv")
+#: Imputers of tables of numbers that are compared with the methods.
+TABLE_IMPUTERS = {
+    "table-imputer": "ncarl.tables.TableImputer",
+    "simple-imputer": "SimpleImputer of scikit-learn: column means",
+    "knn-imputer": "KNNImputer of scikit-learn, on standardized columns",
+    "iterative-imputer": "IterativeImputer of scikit-learn: ridge regressions",
+    "chained-forests": "IterativeImputer with random forests, as missForest",
+}
 #: Methods with prediction intervals.
 INTERVAL_METHODS = ("bayes",)
 #: Methods that select their centering themselves.

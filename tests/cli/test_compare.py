@@ -20,9 +20,9 @@ from ncarl.cli.compare import (
     print_comparison,
     print_methods,
 )
+from ncarl.containers import as_observations
 from ncarl.evaluation import comparison as machinery
 from ncarl.evaluation.comparison import (
-    DEFAULT_METHODS,
     Comparison,
     ComparisonPlan,
     FitOutcome,
@@ -31,7 +31,7 @@ from ncarl.evaluation.comparison import (
 )
 from ncarl.evaluation.measure import FAILED, OVER_BUDGET
 from ncarl.io.tables import ReadOptions, read_table
-from ncarl.registry import METHODS
+from ncarl.registry import METHODS, TABLE_IMPUTERS
 
 HOSTILE = ["[bold]x[/bold]", '"a;""b"""', "=1+1", "../../up", "ünï\u202ecode", "[/]"]
 
@@ -92,10 +92,9 @@ def test_printed_next_command_completes_the_table(ncarl, hostile, tmp_path):
 
 def test_default_options_match_the_library():
     given = inspect.signature(compare).parameters
-    assert given["methods"].default == ",".join(DEFAULT_METHODS)
     assert (given["hide"].default, given["repeats"].default) == (0.1, 3)
     plan = ComparisonPlan()
-    for name in ("hide", "repeats", "pattern", "budget", "jobs", "engine"):
+    for name in ("methods", "hide", "repeats", "pattern", "budget", "jobs", "engine"):
         assert given[name].default == getattr(plan, name)
 
 
@@ -106,7 +105,7 @@ def test_comparison_without_completed_fits_recommends_nothing(
     np.save(path, rng.standard_normal((20, 9)))
     said = ncarl("compare", path, expect=1).stdout
     assert "20 x 9, 0 missing" in said and "18 of 180 observed entries, 3 times" in said
-    assert len(requests) == 15
+    assert len(requests) == 3 * (5 + len(TABLE_IMPUTERS))
     assert "no method was done" in said and "ncarl complete" not in said
 
 
@@ -116,9 +115,9 @@ def test_scales_match_those_of_the_complete_command(tmp_path, rng):
     np.savetxt(path, wide, delimiter=",", header=",".join(f"c{j}" for j in range(1001)),
                comments="")  # fmt: skip
     table = read_table(path, ReadOptions())
-    plan = ComparisonPlan("all").methods
+    plan = ComparisonPlan("all").with_methods(as_observations(wide)).methods
     found = decide_scales(plan, "auto", table)
-    assert set(found) == set(METHODS)
+    assert set(found) == {*METHODS, *TABLE_IMPUTERS}
     assert [name for name, scale in found.items() if scale is None] == [
         *("ncarl-cv", "ncarl")
     ]
@@ -191,7 +190,7 @@ def test_table_lists_results_and_status(comparison, capsys):
     rows = [line.split() for line in capsys.readouterr().out.splitlines()[2:-1]]
     assert rows == [
         ["bayes", "0.5500", "0.071", "90.0%", "13", "-", "1", "of", "2", "recommended"],
-        ["ncarl-cv", "0.5525", "0.06", "-", "1", "0.40", "2", "of", "2", "as", "good"],
+        ["ncarl-cv", "0.5525", "0.06", "-", "1", "0.40", "2", "of", "2", "tied"],
         ["nuclear", "0.7000", "-", "-", "-", "-", "-", "over", "budget"],
         ["mean", "1.050", "0.071", "-", "-", "-", "-"],
         ["fgsr", "-", "-", "-", "-", "-", "-", "failed"],
@@ -207,7 +206,8 @@ def test_markup_in_names_and_messages_is_printed_verbatim(comparison, hostile, c
         "19 to 20 of 190 observed entries, 2 times, in the missing-data pattern"
         in printed.out
     )
-    assert "is within one standard error of it, and 13 times faster" in printed.out
+    assert "not distinguished from ncarl-cv; ncarl-cv is 13 times" in printed.out
+    assert "Tied methods are not distinguished from the best" in printed.out
     assert "ncarl complete [x]" in printed.out
     assert "warning: 1 of 2 fits of bayes did not converge" in printed.err
 
@@ -236,6 +236,28 @@ def test_next_command_repeats_the_given_options(comparison):
     ]
     plain = next_command(Path("a/X.NPZ"), ReadOptions(array="X"), comparison, "auto")
     assert plain == "ncarl complete a/X.NPZ -o a/X-filled.NPZ --method bayes --array=X"
+
+
+def test_recommended_imputer_gives_python_code(comparison):
+    advice = replace(comparison.recommendation, method="knn-imputer")
+    found = replace(comparison, recommendation=advice)
+    text = next_command(Path("a.csv"), ReadOptions(), found, "auto")
+    assert text == "in Python: sklearn.impute.KNNImputer() on standardized columns"
+
+
+def test_imputers_that_cannot_run_are_left_out_or_an_error(
+    ncarl, fails, tmp_path, rng, requests
+):
+    X = rng.standard_normal((60, 30))
+    X[rng.random(X.shape) < 0.94] = np.nan
+    path = tmp_path / "sparse.npy"
+    np.save(path, X)
+    said = " ".join(ncarl("compare", path, "--hide", 0.3, expect=1).stdout.split())
+    assert "left out table-imputer, simple-imputer, knn-imputer, " in said
+    assert "chained-forests: only " in said and "of its cells are observed" in said
+    assert len(requests) == 15
+    words = fails("compare", path, "--methods", "bias,table-imputer", "--hide", 0.3)
+    assert "table-imputer cannot be fitted to this matrix" in words
 
 
 def test_no_next_command_without_recommendation(comparison):

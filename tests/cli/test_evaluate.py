@@ -11,12 +11,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ncarl.cli.evaluate import VERDICTS, describe_accuracy, evaluation_warnings
+from ncarl.cli.evaluate import (
+    VERDICTS,
+    describe_accuracy,
+    describe_advice,
+    evaluation_warnings,
+)
 from ncarl.containers import as_observations
 from ncarl.evaluation import comparison as comparing, evaluation as machinery
 from ncarl.evaluation.comparison import (
     ComparisonPlan,
     FitOutcome,
+    MethodSummary,
+    Recommendation,
     default_parameters,
     draw_holdout_masks,
     fit_one,
@@ -274,6 +281,21 @@ def make_evaluation(truth, guess, mean, columns, spreads, ends=None):
     part = SplitPredictions(np.arange(len(j)), j, *arrays, None, ends or {}, 1.0)
     template = evaluate(np.eye(12) + 1.0, "bias", repeats=1, others=())
     return Evaluation("bias", (part,), np.asarray(spreads), None, template.comparison)
+
+
+def test_advice_calls_no_method_better_within_one_standard_error(evaluation):
+    def advice_for(method, best, ties):
+        found = Recommendation(best, ties, f"{best}: reason.")
+        lines = [MethodSummary(name, ()) for name in ("a", "b", "mean")]
+        other = replace(
+            evaluation.comparison, recommendation=found, summaries=tuple(lines)
+        )
+        return describe_advice(replace(evaluation, method=method, comparison=other))
+
+    assert advice_for("a", "a", ("a", "b")) == "keep a: reason."
+    assert advice_for("a", "b", ("b",)) == "change to b: reason."
+    tied = advice_for("a", "b", ("b", "a"))
+    assert tied == "a is not distinguished from the best; recommended is b: reason."
 
 
 def test_constant_column_has_no_standardized_error():

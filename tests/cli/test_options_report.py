@@ -240,7 +240,10 @@ def test_compare_writes_a_report(ncarl, hostile, tmp_path, monkeypatch):
     assert "p.html" in result.stdout
     html, pictures = check_page(page)
     assert pictures == 1 and "Recommended: bias" in html and "ncarl complete" in html
-    assert "Warning: a single split gives no" in html and "&lt;odd&gt;" in html
+    assert (
+        "Warning: standard errors over the rows of a single split" in html
+        and "&lt;odd&gt;" in html
+    )
 
 
 def test_reproduce_writes_its_report_to_the_given_path(ncarl, tmp_path, monkeypatch):

@@ -96,6 +96,65 @@ def test_ties_are_within_one_standard_error_of_the_paired_differences(pairs):
         assert ("s3lr" in ties) == (d.mean() < error)
 
 
+def single(method, sizes, errors):
+    """A summary with one draw and the errors of its groups of rows."""
+    largest = np.max(errors) or 1.0
+    total = largest * np.sqrt(np.average((errors / largest) ** 2, weights=sizes))
+    fit = FitOutcome(method, 0, error=total, seconds=1.0, group_sizes=sizes,
+                     group_errors=errors)  # fmt: skip
+    return MethodSummary(method, (fit,))
+
+
+def test_standard_error_of_a_single_split_is_that_of_its_rows(rng):
+    sizes = rng.integers(1, 4, 50)
+    rows = np.repeat(np.arange(50), sizes)
+    noise = rng.standard_normal(len(rows))
+    errors = [noise, noise + 0.3 * rng.standard_normal(len(rows))]
+
+    def difference(some):
+        a, b = (np.sqrt(np.mean(e[some] ** 2)) for e in errors)
+        return a - b
+
+    left_out = np.array([difference(rows != i) for i in range(50)])
+    wanted = np.sqrt(49 / 50 * np.sum((left_out - left_out.mean()) ** 2))
+    squares = [np.bincount(rows, e**2) / sizes for e in errors]
+    one, other = (
+        single(name, sizes.tolist(), np.sqrt(square).tolist())
+        for name, square in zip("ab", squares, strict=True)
+    )
+    mean, error = paired_difference(one, other)
+    assert mean == pytest.approx(difference(rows >= 0))
+    assert error == pytest.approx(wanted)
+    # The delta method gives nearly the same.
+    means = [np.sqrt(np.mean(e**2)) for e in errors]
+    parts = [
+        (np.bincount(rows, e**2) - m**2 * sizes) / (2.0 * m * len(rows))
+        for e, m in zip(errors, means, strict=True)
+    ]
+    assert error == pytest.approx(np.linalg.norm(parts[0] - parts[1]), rel=0.1)
+
+
+@pytest.mark.parametrize(("shift", "tied"), [(0.0, True), (0.05, True), (2.0, False)])
+def test_single_split_ties_within_one_standard_error(rng, shift, tied):
+    sizes, errors = [1] * 40, np.abs(rng.standard_normal(40))
+    other = np.roll(errors, 1) + shift
+    lines = [single("nuclear", sizes, errors), single("soft-impute", sizes, other)]
+    best, worse = sorted(lines, key=lambda one: one.error)
+    mean, error = paired_difference(worse, best)
+    found = advice(*lines)
+    assert (len(found.ties) == 2) == tied == (mean <= error)
+    assert ("not distinguished" in found.reason) == tied
+
+
+def test_nothing_is_distinguished_without_a_standard_error():
+    lone = [line("nuclear", [0.1]), line("soft-impute", [9.0])]
+    assert advice(*lone).ties == ("nuclear", "soft-impute")
+    huge = single("nuclear", [1] * 9, np.linspace(1e300, 2e300, 9))
+    exact = single("bias", [1] * 9, np.zeros(9))
+    assert 1e298 < paired_difference(huge, exact)[1] < 1e300
+    assert paired_difference(exact, exact) == (0.0, 0.0)
+
+
 def test_tie_prefers_a_method_with_error_bars():
     quick = line("soft-impute", [0.50, 0.60, 0.55], seconds=1.0)
     bayes = line("bayes", [0.52, 0.59, 0.55], seconds=30.0)
@@ -103,8 +162,8 @@ def test_tie_prefers_a_method_with_error_bars():
     assert found.method == "bayes"
     assert found.ties == ("soft-impute", "bayes")
     assert found.reason == (
-        "bayes: error 0.5533 (± 0.035), within one standard error of soft-impute with "
-        "0.55 (± 0.05), and it gives error bars."
+        "bayes: error 0.5533 (± 0.035), not distinguished from the lowest, 0.55 "
+        "(± 0.05) of soft-impute, and it gives error bars."
     )
 
 
@@ -116,10 +175,10 @@ def test_tie_without_error_bars_prefers_the_fastest_method():
     assert "and 15 times faster" in found.reason
     bayes = line("bayes", [0.50, 0.60, 0.55], seconds=6.0)
     assert advice(bayes, quick).reason == (
-        "bayes: lowest error 0.55 (± 0.05); soft-impute is within one standard error "
-        "of it, and 3 times faster."
+        "bayes: lowest error 0.55 (± 0.05), not distinguished from soft-impute; "
+        "soft-impute is 3 times faster."
     )
-    assert advice(bayes, slow).reason.endswith("is within one standard error of it.")
+    assert advice(bayes, slow).reason.endswith(", not distinguished from ncarl-cv.")
 
 
 @pytest.mark.parametrize(
@@ -147,15 +206,16 @@ def test_stopped_and_failed_methods_are_not_recommended():
     assert found.method == "bias"
     # A stopped method might still beat row and column effects.
     (warning,) = found.warnings
-    assert "nuclear was ahead when stopped" in warning
+    assert "nuclear was ahead of bias, or not distinguished from it" in warning
     nothing = advice(stopped, failed, line("mean", [1.0]))
     assert (nothing.method, nothing.ties) == (None, ())
 
 
 def test_unreliable_results_give_warnings():
     found = advice(line("bayes", [0.5], converged=False), line("mean", [1.0]))
-    one, unconverged = found.warnings
-    assert "a single split gives no" in one
+    mean, one, unconverged = found.warnings
+    assert "no method is better than the mean" in mean  # nothing is known of the rows
+    assert "of a single split leave out" in one
     assert "1 of 1 fits of bayes did not converge" in unconverged
 
 
@@ -417,7 +477,7 @@ def test_scale_by_method_is_passed_to_its_fits(X, monkeypatch):
         ({"methods": "bayes,nuklear"}, "'nuklear'; did you mean 'nuclear'"),
         ({"methods": " Bias , bias,MEAN", "hide": 1.0}, "hide must be below 1"),
         ({"methods": ["mean"]}, "at least one besides the baseline 'mean'"),
-        ({"methods": ""}, "methods must be 'all' or some of bayes"),
+        ({"methods": ""}, "methods must be 'auto', 'all' or some of bayes"),
         ({"hide": 0.0}, "hide must be a finite number above 0, got 0.0"),
         ({"repeats": 0}, "repeats must be a whole number of at least 1, got 0"),
         ({"jobs": 0}, "jobs must be a whole number of at least 1"),

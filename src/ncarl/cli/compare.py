@@ -22,11 +22,12 @@ from ncarl.evaluation.comparison import (
     MethodSummary,
     run_comparison,
 )
+from ncarl.evaluation.imputers import PYTHON_CODE
 from ncarl.evaluation.measure import DONE
 from ncarl.html import Page
 from ncarl.io.tables import ReadOptions, TableFile, read_table, supported_suffixes
 from ncarl.progress import progress_bar
-from ncarl.registry import DEFAULT_METHODS, PAPER_METHODS
+from ncarl.registry import DEFAULT_METHODS, PAPER_METHODS, TABLE_IMPUTERS
 from ncarl.text import MAX_LISTED, format_number, join_names, to_printable
 
 EXAMPLES = (
@@ -35,7 +36,7 @@ EXAMPLES = (
 )
 METHOD_HEADERS = (
     *("method", "error", "std", f"in {INTERVAL_LEVEL:.0%}"),
-    *("seconds", "peak GB", "converged", ""),
+    *("seconds", "GB", "converged", ""),
 )
 
 
@@ -45,10 +46,12 @@ def compare(
     methods: Annotated[
         str,
         fit_option(
-            "Methods of ncarl complete. The baseline 'mean' is always included.",
-            metavar="NAME,NAME,...|all",
+            f"Methods of ncarl complete, {', '.join(TABLE_IMPUTERS)}. auto is "
+            f"{', '.join(DEFAULT_METHODS)}, and in tables also those imputers that do "
+            "not take long. The baseline 'mean' is always included.",
+            metavar="NAME,NAME,...|auto|all",
         ),
-    ] = ",".join(DEFAULT_METHODS),
+    ] = "auto",
     hide: opt.HideOption = 0.1,
     repeats: Annotated[
         int, holdout_option("Number of random splits; all methods see the same ones.")
@@ -105,10 +108,11 @@ def compare(
         console.prepare_folder(out, *OUTPUT_FILES, source=source)
     table = read_table(source, reading)
     console.print_warnings(table.read_warnings)
+    observed = as_observations(table.values)
+    plan = plan.with_methods(observed)
     plan = replace(plan, scale=decide_scales(plan.methods, scale, table))
     n_fits = len(plan.methods) * plan.repeats
     with progress_bar(console.is_interactive(), n_fits, "compare") as advance:
-        observed = as_observations(table.values)
         comparison = run_comparison(
             plan, observed, lambda fit: advance(fit.progress_text())
         )
@@ -138,10 +142,15 @@ def decide_scales(
 def next_command(
     source: Path, reading: ReadOptions, comparison: Comparison, scale: opt.ScaleChoice
 ) -> str | None:
-    """The command that completes the table as recommended; None without advice."""
+    """The command that completes the table as recommended; None without advice.
+
+    Imputers that `ncarl complete` does not have give code in Python instead.
+    """
     method = comparison.recommendation.method
     if method is None:
         return None
+    if method in TABLE_IMPUTERS:
+        return f"in Python: {PYTHON_CODE[method]}"
     name = source.name
     suffixes = supported_suffixes("read_table")
     ending = next(e for e in suffixes if name.lower().endswith(e))
@@ -194,6 +203,10 @@ def split_fields(comparison: Comparison, table: TableFile) -> Fields:
     how = "one by one" if plan.pattern == "random" else "in the missing-data pattern"
     share = f"{count} of {comparison.n_observed} observed entries"
     yield "held out", f"{share}, {times}, {how}"
+    reasons = plan.left_out.values()
+    for reason in dict.fromkeys(reasons):
+        names = [name for name, why in plan.left_out.items() if why == reason]
+        yield "left out", f"{join_names(names, last=' and ')}: {reason}"
     fits = [fit for line in comparison.summaries for fit in line.fits]
     if engines := {fit.engine for fit in fits if fit.engine}:
         yield "engine", "; ".join(sorted(engines))
@@ -218,7 +231,7 @@ def method_cells(line: MethodSummary, comparison: Comparison) -> list[str]:
     note = "" if line.status == DONE else line.status
     if not note and line.method in comparison.recommendation.ties:
         chosen = line.method == comparison.recommendation.method
-        note = "recommended" if chosen else "as good"
+        note = "recommended" if chosen else "tied"
     converged = [fit.converged for fit in line.fits if fit.converged is not None]
     return [
         line.method,
@@ -237,9 +250,16 @@ def footnote(comparison: Comparison) -> str:
     text = (
         "Errors are root mean squared errors on the held-out entries, in "
         f"{comparison.error_unit}; std is their standard deviation over the splits. "
-        "Seconds are those of the fit, peak GB the peak memory of its process, Python "
+        "Seconds are those of the fit, GB the peak memory of its process, Python "
         "included."
     )
+    if len(comparison.recommendation.ties) > 1:
+        groups = "rows" if comparison.plan.repeats == 1 else "splits"
+        text += (
+            " Tied methods are not distinguished from the best: their error is larger "
+            "by at most one standard error of the differences, computed over the "
+            f"{groups}."
+        )
     if comparison.plan.jobs > 1:
         text += f" {comparison.plan.jobs} fits ran in parallel: do not compare times."
     return text

@@ -20,12 +20,17 @@ from ncarl.cli.options import fit_option, holdout_option, output_option
 from ncarl.containers import as_observations
 from ncarl.engines.cores import available_cores
 from ncarl.evaluation.comparison import INTERVAL_LEVEL, ComparisonPlan
-from ncarl.evaluation.evaluation import ColumnScore, Evaluation, run_evaluation
+from ncarl.evaluation.evaluation import (
+    ColumnScore,
+    Evaluation,
+    run_evaluation,
+    with_other_methods,
+)
 from ncarl.html import Page
 from ncarl.io.files import write_json
 from ncarl.io.tables import ReadOptions, TableFile, read_table
 from ncarl.progress import progress_bar
-from ncarl.registry import DEFAULT_COMPARISON_METHODS
+from ncarl.registry import DEFAULT_COMPARISON_METHODS, TABLE_IMPUTERS
 from ncarl.text import (
     MAX_LISTED,
     format_number,
@@ -49,8 +54,8 @@ VERDICTS = (
     (0.9, "very well"),
     (0.7, "well"),
     (0.4, "fairly well"),
-    (0.1, "a little; the column's mean is not much worse"),
-    (float("-inf"), "hardly; the column's mean does as well"),
+    (0.1, "a little"),
+    (float("-inf"), "hardly"),
 )
 COLUMN_HEADERS = (
     *("worst columns", "held out", "RMSE", "error", "mean's", "explained"),
@@ -62,7 +67,7 @@ COLUMN_HEADERS = (
 def evaluate(
     source: opt.DataArgument,
     method: Annotated[
-        opt.MethodChoice, fit_option("The method of ncarl complete to evaluate.")
+        opt.EvaluatedMethodChoice, fit_option("The method to evaluate.")
     ] = "bayes",
     hide: opt.HideOption = 0.1,
     repeats: Annotated[int, holdout_option("Number of random splits.")] = 3,
@@ -72,7 +77,8 @@ def evaluate(
         bool,
         fit_option(
             f"Also evaluate {', '.join(DEFAULT_COMPARISON_METHODS)} on the same "
-            "entries.",
+            f"entries, and in tables those of {', '.join(TABLE_IMPUTERS)} that do not "
+            "take long.",
             "--compare/--no-compare",
         ),
     ] = True,
@@ -109,12 +115,14 @@ def evaluate(
     console.check_outputs(source, {"--json": json_out}, overwrite=overwrite)
     table = read_table(source, reading)
     console.print_warnings(table.read_warnings)
-    others = [m for m in DEFAULT_COMPARISON_METHODS if compare_too and m != method]
+    observed = as_observations(table.values)
+    others: list[str] = []
+    if compare_too:
+        plan, others = with_other_methods(plan, observed)
     scales = decide_scales((*plan.methods, *others), scale, table)
     plan = replace(plan, scale=scales, jobs=min(2, available_cores()))
     n_fits = repeats * (1 + len(others))
     with progress_bar(console.is_interactive(quiet), n_fits, "evaluate") as advance:
-        observed = as_observations(table.values)
         evaluation = run_evaluation(plan, observed, others, table.columns, advance)
     command = next_command(source, reading, evaluation.comparison, scale)
     console.print_warnings(evaluation_warnings(evaluation))
@@ -149,7 +157,8 @@ def evaluation_fields(evaluation: Evaluation, table: TableFile) -> Fields:
     for name, text in split_fields(evaluation.comparison, table):
         if name != "engine":
             yield name, text
-    yield "engine", evaluation.split_predictions[0].engine
+    if engine := evaluation.split_predictions[0].engine:
+        yield "engine", engine
     seconds = evaluation.pooled_predictions.seconds
     yield "method", f"{evaluation.method}, {seconds:.1f} s per fit"
     if evaluation.standardized_error is not None:
@@ -212,8 +221,12 @@ def describe_advice(evaluation: Evaluation) -> str:
     advice = evaluation.comparison.recommendation
     if len(evaluation.comparison.summaries) <= 2:
         return f"only {evaluation.method} was tried; ncarl compare tries others"
-    verb = "keep" if advice.method == evaluation.method else "change to"
-    return f"{verb} {advice.reason}"
+    if advice.method == evaluation.method:
+        return f"keep {advice.reason}"
+    if evaluation.method in advice.ties:
+        tied = f"{evaluation.method} is not distinguished from the best"
+        return f"{tied}; recommended is {advice.reason}"
+    return f"change to {advice.reason}"
 
 
 def evaluation_warnings(evaluation: Evaluation) -> list[str]:

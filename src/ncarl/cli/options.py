@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ncarl.registry import METHODS
+from ncarl.registry import METHODS, TABLE_IMPUTERS
 
 
 def option(panel: str, text: str, *flags: str, **settings: Any) -> Any:
@@ -27,8 +27,11 @@ output_option = partial(option, "Output")
 
 if TYPE_CHECKING:
     MethodChoice = str
+    EvaluatedMethodChoice = str
 else:
-    MethodChoice = Literal[tuple(METHODS)]  # Typer makes a list of choices of it
+    # Typer makes lists of choices of them.
+    MethodChoice = Literal[tuple(METHODS)]
+    EvaluatedMethodChoice = Literal[(*METHODS, *TABLE_IMPUTERS)]
 
 CenterChoice = Literal["none", "mean", "columns", "two-way"]
 WeightsChoice = Literal["floor", "pinv", "smooth"]

@@ -2,8 +2,8 @@
 
 `evaluate` scores one method and `compare` several; ``ncarl evaluate`` and ``ncarl
 compare`` print their results. Read `comparison` first (splits, fits, recommendation),
-then `evaluation`. `measure` times a fit, `pool` runs fits in other processes, and
-`outputs` writes files and draws figures.
+then `evaluation`. `imputers` adapts imputers of tables, `measure` times a fit, `pool`
+runs fits in other processes, and `outputs` writes files and draws figures.
 """
 
 from __future__ import annotations

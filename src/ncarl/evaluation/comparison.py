@@ -14,7 +14,7 @@ import tempfile
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,21 +28,22 @@ from ncarl.engines.base import torch_installed
 from ncarl.engines.cores import available_cores
 from ncarl.engines.threads import Threads
 from ncarl.evaluation import measure
+from ncarl.evaluation.imputers import ImputerAdapter, select_methods
 from ncarl.evaluation.measure import DONE, FAILED, OVER_BUDGET
 from ncarl.evaluation.pool import PoolJob, WorkerGroup, WorkerPool
 from ncarl.holdout import missing_pattern_split, random_split
 from ncarl.io.files import jsonable, write_npz
-from ncarl.metrics import coverage, relative_rmse, rmse
+from ncarl.metrics import MAX_FLOAT, coverage, relative_rmse, rmse
 from ncarl.observations import Observations
 from ncarl.registry import (
-    DEFAULT_METHODS,
     INTERVAL_METHODS,
     SELF_CENTERING_METHODS,
+    TABLE_IMPUTERS,
     available_methods,
     make,
     parameter_names,
 )
-from ncarl.text import did_you_mean, join_names
+from ncarl.text import MAX_LISTED, did_you_mean, join_names
 from ncarl.validation import check_choice, check_fraction, check_integer, check_number
 
 #: Nominal coverage of the prediction intervals.
@@ -51,6 +52,8 @@ INTERVAL_LEVEL = 0.9
 MEAN_BASELINE = "mean"
 #: Minimum number of scored held-out entries in a draw.
 MIN_HIDDEN = 10
+#: Groups of rows from which the standard error of a single draw is computed.
+MAX_ROW_GROUPS = 1000
 #: A smaller ratio of times is not mentioned.
 MIN_SPEEDUP = 1.5
 #: Function that the worker processes call, as ``module:name``.
@@ -109,6 +112,9 @@ class FitOutcome:
         Time of the fit alone, and peak memory of its process, Python included.
     converged, engine, message : bool or None, str, and str
         Whether it converged (None if unknown), its engine, and its error message.
+    group_sizes, group_errors : sequences of int and of float
+        Number of scored held-out entries and RMSE of groups of rows, or of single rows
+        if there are few.
     """
 
     method: str
@@ -122,6 +128,8 @@ class FitOutcome:
     converged: bool | None = None
     engine: str = ""
     message: str = ""
+    group_sizes: Sequence[int] = field(default=(), repr=False)
+    group_errors: Sequence[float] = field(default=(), repr=False)
 
     def progress_text(self) -> str:
         """The fit and its error, or its status, for a progress bar."""
@@ -217,6 +225,8 @@ class MethodSummary:
     def to_dict(self) -> dict[str, Any]:
         """The summary and its fits as JSON values."""
         names = ("error", "error_std", "relative_error", "coverage", "seconds")
+        fits = [asdict(fit) for fit in self.fits]
+        fits = [{k: fit[k] for k in fit if "group_" not in k} for fit in fits]
         return {
             "method": self.method,
             "status": self.status,
@@ -224,7 +234,7 @@ class MethodSummary:
             "memory_gb": self.memory_gb,
             "converged": self.converged_fraction,
             "message": self.message,
-            "fits": [jsonable(asdict(fit)) for fit in self.fits],
+            "fits": [jsonable(fit) for fit in fits],
         }
 
 
@@ -237,7 +247,8 @@ class Recommendation:
     method : str or None
         Name of the method; None if no method finished all draws.
     ties : tuple of str
-        Methods within one standard error of the best, the best first.
+        The method with the lowest error, and those that are not distinguished from it:
+        their error is larger by at most one standard error of the paired differences.
     reason, warnings : str and tuple of str
         Explanation in one or two sentences, and reasons not to rely on it.
     """
@@ -252,7 +263,7 @@ class Recommendation:
 class ComparisonPlan:
     """Validated parameters of `compare`."""
 
-    methods: Any = DEFAULT_METHODS
+    methods: Any = "auto"  # names, or "auto" or "all" until `with_methods`
     hide: float = 0.1
     repeats: int = 3
     pattern: str = "missing"
@@ -261,6 +272,7 @@ class ComparisonPlan:
     budget: float = 120.0
     scale: str | Mapping[str, str | None] | None = None
     jobs: int = 1
+    left_out: Mapping[str, str] = field(default_factory=dict)  # methods, and why
 
     def __post_init__(self) -> None:
         if isinstance(self.scale, Mapping):
@@ -268,7 +280,7 @@ class ComparisonPlan:
         for scale in self._scales():
             check_choice("scale", scale, (None, "columns"))
         valid = {
-            "methods": parse_methods(self.methods),
+            "methods": self._parse_methods(),
             "hide": check_fraction("hide", self.hide, strict=True),
             "repeats": check_integer("repeats", self.repeats, low=1),
             "pattern": check_choice("pattern", self.pattern, ("missing", "random")),
@@ -279,6 +291,18 @@ class ComparisonPlan:
         }
         for name, value in valid.items():
             object.__setattr__(self, name, value)
+
+    def _parse_methods(self) -> str | tuple[str, ...]:
+        if isinstance(self.methods, str):
+            word = self.methods.strip().lower()
+            if word in ("auto", "all"):
+                return word
+        return parse_methods(self.methods)
+
+    def with_methods(self, observed: Observations) -> ComparisonPlan:
+        """The plan with the names of the methods for a matrix; see `select_methods`."""
+        methods, left_out = select_methods(self.methods, observed)
+        return replace(self, methods=methods, left_out={**self.left_out, **left_out})
 
     def _scales(self) -> list[Any]:
         if isinstance(self.scale, Mapping):
@@ -298,7 +322,8 @@ class ComparisonPlan:
         """The parameters as JSON values."""
         content = {field.name: getattr(self, field.name) for field in fields(self)}
         scales = {method: self.scale_for(method) for method in self.methods}
-        return {**content, "methods": list(self.methods), "scale": scales}
+        lists = {"methods": list(self.methods), "left_out": dict(self.left_out)}
+        return {**content, **lists, "scale": scales}
 
 
 @dataclass(frozen=True)
@@ -349,7 +374,7 @@ class Comparison:
 
 def compare(
     X: Any,
-    methods: str | Iterable[str] = DEFAULT_METHODS,
+    methods: str | Iterable[str] = "auto",
     hide: float = 0.1,
     repeats: int = 3,
     pattern: str = "missing",
@@ -366,8 +391,11 @@ def compare(
     ----------
     X : array, masked array, frame or sparse matrix of shape (m, n)
         Matrix; missing entries are NaN, masked, null, or not stored.
-    methods : iterable of str, or "all"
-        Names of `ncarl.available_methods`; the baseline "mean" is always included.
+    methods : iterable of str, "auto" or "all"
+        Names of `ncarl.available_methods`, "table-imputer", "simple-imputer",
+        "knn-imputer", "iterative-imputer" and "chained-forests". The latter need an
+        array in memory of which a tenth is observed; "auto" includes them for tables if
+        they do not take long. The baseline "mean" is always included.
     hide : float
         Fraction of the observed entries to hide; no row or column loses its last one.
     repeats : int
@@ -418,6 +446,7 @@ def run_comparison(
             "engine='torch' needs PyTorch; install it with pip install 'ncarl[gpu]', "
             "or use engine='threads'"
         )
+    plan = plan.with_methods(observed)
     units = column_units(plan, observed)
     masks = draw_holdout_masks(plan, observed, units)
     with tempfile.TemporaryDirectory(prefix="ncarl-compare-") as name:
@@ -448,11 +477,8 @@ def summarize_comparison(
 
 def parse_methods(methods: str | Iterable[str]) -> tuple[str, ...]:
     """Names of methods without repetitions and without the baseline "mean"."""
-    known = available_methods()
-    if isinstance(methods, str):
-        names = known if methods.strip().lower() == "all" else methods.split(",")
-    else:
-        names = list(methods)
+    known = [*available_methods(), *TABLE_IMPUTERS]
+    names = methods.split(",") if isinstance(methods, str) else list(methods)
     unique: dict[str, None] = {}
     for given in names:
         if not isinstance(given, str):
@@ -462,8 +488,8 @@ def parse_methods(methods: str | Iterable[str]) -> tuple[str, ...]:
             continue
         if name not in known:
             raise ValueError(
-                f"methods must be 'all' or some of {', '.join(known)}, got {given!r}"
-                f"{did_you_mean(name, known)}"
+                f"methods must be 'auto', 'all' or some of {', '.join(known)}, got "
+                f"{given!r}{did_you_mean(name, known)}"
             )
         unique[name] = None
     if not unique:
@@ -536,6 +562,22 @@ class HoldoutSplit:
         units = self.units[self.hidden.indices[some]]
         error = rmse(truth[some] / units, guess[some] / units)
         return error, relative_rmse(truth, guess)
+
+    def group_scores(self, guess: Array) -> dict[str, Any]:
+        """Number of scored entries and RMSE of the rows, or of groups of rows."""
+        some = self.scored_mask()
+        units = self.units[self.hidden.indices[some]]
+        # Halved and divided by the largest, neither errors nor squares overflow.
+        halves = guess[some] / units / 2.0 - self.hidden.values[some] / units / 2.0
+        largest = float(np.max(np.abs(halves), initial=0.0)) or 1.0
+        groups = self.hidden.rows[some] % MAX_ROW_GROUPS
+        sizes = np.bincount(groups)
+        squares = np.bincount(groups, (halves / largest) ** 2)[sizes > 0]
+        sizes = sizes[sizes > 0]
+        with np.errstate(over="ignore"):
+            roots = 2.0 * (largest * np.sqrt(squares / sizes))
+        errors = np.minimum(roots, MAX_FLOAT).tolist()
+        return {"group_sizes": sizes.tolist(), "group_errors": errors}
 
 
 def write_splits(
@@ -635,7 +677,7 @@ def fit_split(
     levels: Sequence[float] = (INTERVAL_LEVEL,),
 ) -> tuple[SplitPredictions, bool]:
     """Predictions of the held-out entries, and whether the fit exceeded its budget."""
-    estimator = make(method, engine=engine, **params)
+    estimator = make_method(method, params, engine)
     seconds, late = measure.timed_fit(estimator, split.kept.to_csr(), budget)
     i, j = split.hidden.rows, split.hidden.indices.astype(np.int64)
     guess, std = np.asarray(estimator.predict(i, j), np.float64), None
@@ -668,16 +710,27 @@ def score_split(
     return FitOutcome(
         method, draw, DONE, error, relative_error, actual, predictions.seconds,
         converged=predictions.converged, engine=predictions.engine,
+        **split.group_scores(predictions.guess),
     )  # fmt: skip
 
 
 def default_parameters(method: str, *, scale: str | None, seed: int) -> dict[str, Any]:
     """Parameters of a method in comparisons and, by default, in ``ncarl complete``."""
+    if method in TABLE_IMPUTERS:
+        return {"random_state": seed}
     wanted: dict[str, Any] = {"scale": scale, "random_state": seed}
     if scale == "columns" and method not in SELF_CENTERING_METHODS:
         wanted["center"] = "columns"  # columns with different units have no common mean
     known = parameter_names(method)
     return {name: value for name, value in wanted.items() if name in known}
+
+
+def make_method(method: str, params: Mapping[str, Any], engine: Any) -> Any:
+    """An estimator, or an imputer with as many threads as the engine has."""
+    if method in TABLE_IMPUTERS:
+        n_jobs = getattr(engine, "n_jobs", None) or available_cores()
+        return ImputerAdapter(method, **params, n_jobs=n_jobs)
+    return make(method, engine=engine, **params)
 
 
 def make_engine(name: str, threads: int) -> Any:
@@ -694,13 +747,14 @@ def warm_up(method: str, params: Mapping[str, Any], engine: Any) -> None:
     """Import and compile what a method needs, so that its fit alone is timed."""
     X = np.random.default_rng(0).standard_normal((12, 6))
     X[0, 0] = X[3, 2] = np.nan
-    few = {"max_iter": 2, "search_iter": 1}
-    known = parameter_names(method)
-    steps = {name: value for name, value in few.items() if name in known}
+    steps: dict[str, Any] = {}
+    if method not in TABLE_IMPUTERS:
+        few, known = {"max_iter": 2, "search_iter": 1}, parameter_names(method)
+        steps = {name: value for name, value in few.items() if name in known}
     # A method that fails will fail in its own fit too.
     with warnings.catch_warnings(), contextlib.suppress(Exception):
         warnings.simplefilter("ignore")
-        make(method, engine=engine, **params, **steps).fit(X).predict([0], [0])
+        make_method(method, {**params, **steps}, engine).fit(X).predict([0], [0])
 
 
 def score_mean_baseline(
@@ -713,8 +767,9 @@ def score_mean_baseline(
     else:
         # Divide before adding up, so that the sum of large floats does not overflow.
         means = np.full(kept.shape[1], np.sum(kept.values / kept.n_observed))
-    errors = split.errors(means[split.hidden.indices])
-    return FitOutcome(MEAN_BASELINE, draw, DONE, *errors)
+    guess = means[split.hidden.indices]
+    errors, groups = split.errors(guess), split.group_scores(guess)
+    return FitOutcome(MEAN_BASELINE, draw, DONE, *errors, **groups)
 
 
 def summarize_fits(fits: Iterable[FitOutcome]) -> tuple[MethodSummary, ...]:
@@ -732,9 +787,10 @@ def recommend_method(
     """Recommend a method.
 
     The best method has the lowest mean error. Methods whose error is larger by at most
-    one standard error of the paired differences tie with it. Among ties, a method with
-    error bars is preferred, then the fastest. The baseline "mean", of each column or of
-    all entries, is never recommended.
+    one standard error of the paired differences (`paired_difference`) are not
+    distinguished from it. Among these, a method with error bars is preferred, then the
+    fastest. The baseline "mean", of each column or of all entries, is never
+    recommended.
     """
     done = (line for line in summaries if line.status == DONE and line.errors)
     candidates = [line for line in done if line.method != MEAN_BASELINE]
@@ -753,17 +809,37 @@ def recommend_method(
 def paired_difference(one: MethodSummary, other: MethodSummary) -> tuple[float, float]:
     """Mean difference of the errors of two methods, and its standard error.
 
-    Both are computed from the differences on the draws that both methods have; the
-    standard error is 0 for a single draw.
+    Both are computed from the differences on the draws that both methods have. With a
+    single one, the standard error is that of its rows, by the jackknife; infinite if
+    these are not known.
     """
     theirs = other.errors
-    differences = [e - theirs[draw] for draw, e in one.errors.items() if draw in theirs]
-    if not differences:
+    shared = {k: e - theirs[k] for k, e in one.errors.items() if k in theirs}
+    if not shared:
         raise ValueError(f"{one.method} and {other.method} share no draw")
+    differences = [*shared.values()]
     mean = sum(difference / len(differences) for difference in differences)
     if len(differences) < 2:
-        return mean, 0.0
+        pair = [fit for x in (one, other) for fit in x.fits if fit.draw in shared]
+        return mean, _jackknife_std_error(*pair)
     return mean, statistics.stdev(differences) / math.sqrt(len(differences))
+
+
+def _jackknife_std_error(one: FitOutcome, other: FitOutcome) -> float:
+    """Standard error of the difference of two RMSEs, leaving out one group at a time.
+
+    Errors in the same row are not independent, so the groups are rows.
+    """
+    sizes, count = np.asarray(one.group_sizes, np.float64), len(one.group_sizes)
+    if count < 2 or len(other.group_sizes) != count:
+        return math.inf
+    roots = np.array([one.group_errors, other.group_errors], np.float64)
+    scale = float(roots.max()) or 1.0
+    sums = sizes * (roots / scale) ** 2
+    # Rounding may leave less than nothing.
+    rest = np.maximum(sums.sum(axis=1, keepdims=True) - sums, 0.0)
+    own, their = np.sqrt(rest / (sizes.sum() - sizes))
+    return scale * math.sqrt((count - 1) * float(np.var(own - their)))
 
 
 def _error(line: MethodSummary) -> float:
@@ -778,27 +854,24 @@ def _ties(line: MethodSummary, best: MethodSummary) -> bool:
 def _reason(
     chosen: MethodSummary, best: MethodSummary, ties: Sequence[MethodSummary]
 ) -> str:
-    others = [line for line in ties if line is not chosen]
+    others = [line for line in ties if line is not chosen and line is not best]
+    names = join_names([x.method for x in others], MAX_LISTED, last=" and ")
     if chosen is not best:
         gain = _times_faster(chosen, best)
         virtue = "faster" if gain is None else f"{gain} times faster"
         if chosen.method in INTERVAL_METHODS:
             virtue = "it gives error bars"
         return (
-            f"{chosen.method}: error {_format_error(chosen)}, within one standard "
-            f"error of {best.method} with {_format_error(best)}, and {virtue}."
+            f"{chosen.method}: error {_format_error(chosen)}, not distinguished from "
+            f"the lowest, {_format_error(best)} of {best.method}, and {virtue}."
         )
     first = f"{chosen.method}: lowest error {_format_error(chosen)}"
     if not others:
         return f"{first}."
     fastest = min(others, key=lambda line: line.seconds or math.inf)
     gain = _times_faster(fastest, chosen)
-    if gain is None:
-        verb = "is" if len(others) == 1 else "are"
-        names = join_names([line.method for line in others], last=" and ")
-        return f"{first}; {names} {verb} within one standard error of it."
-    near = f"{fastest.method} is within one standard error of it"
-    return f"{first}; {near}, and {gain} times faster."
+    speed = "" if gain is None else f"; {fastest.method} is {gain} times faster"
+    return f"{first}, not distinguished from {names}{speed}."
 
 
 def _format_error(line: MethodSummary) -> str:
@@ -824,12 +897,13 @@ def _find_warnings(
     by_column: bool,
 ) -> Iterator[str]:
     stopped = [line for line in summaries if line.status == OVER_BUDGET]
-    ahead = [line.method for line in stopped if _error(line) < _error(best)]
+    ahead = [line.method for line in stopped if line.errors and _ties(line, best)]
     if ahead:  # then the comparison with the baselines is open
         verb = "was" if len(ahead) == 1 else "were"
         yield (
-            f"{join_names(ahead, last=' and ')} {verb} ahead when stopped at the "
-            "budget; a larger budget may change the advice"
+            f"{join_names(ahead, last=' and ')} {verb} ahead of {best.method}, or not "
+            "distinguished from it, when stopped at the budget; a larger budget may "
+            "change the advice"
         )
     else:
         mean = "the mean of each column" if by_column else "the mean of all entries"
@@ -843,7 +917,10 @@ def _find_warnings(
                 )
                 break
     if len(chosen.fits) < 2:
-        yield "a single split gives no standard error; use 3 repeats or more"
+        yield (
+            "standard errors over the rows of a single split leave out how splits "
+            "differ; use 3 repeats or more"
+        )
     unconverged = sum(fit.converged is False for fit in chosen.fits)
     if unconverged:
         yield (

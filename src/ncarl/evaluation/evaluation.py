@@ -38,7 +38,7 @@ from ncarl.evaluation.comparison import (
 from ncarl.io.files import jsonable
 from ncarl.metrics import coverage, interval_width, mae, relative_rmse, rmse
 from ncarl.observations import Observations
-from ncarl.registry import DEFAULT_COMPARISON_METHODS
+from ncarl.registry import DEFAULT_COMPARISON_METHODS, TABLE_IMPUTERS
 
 #: Nominal coverages of the prediction intervals.
 INTERVAL_LEVELS = (0.5, 0.8, 0.9, 0.95)
@@ -314,7 +314,7 @@ def evaluate(
     random_state: int = 0,
     engine: str = "auto",
     scale: Any = None,
-    others: Iterable[str] = DEFAULT_COMPARISON_METHODS,
+    others: str | Iterable[str] = "auto",
     budget: float = 60.0,
     names: Sequence[str] | None = None,
     progress: MessageCallback | None = None,
@@ -326,12 +326,12 @@ def evaluate(
     X : array, masked array, frame or sparse matrix of shape (m, n)
         Matrix; missing entries are NaN, masked, null, or not stored.
     method : str
-        One of `ncarl.available_methods`.
+        One of the methods of `compare`.
     hide, repeats, pattern, random_state, engine, scale
         How entries are hidden, and methods are fitted; see `compare`.
-    others : iterable of str
+    others : iterable of str, or "auto"
         Methods to compare it with, each fit in a process of its own; empty for no
-        comparison.
+        comparison. "auto" is a selection as in `compare`, without the slow "ncarl-cv".
     budget : float
         Seconds that a fit of these may take.
     names : sequence of str, optional
@@ -361,8 +361,24 @@ def evaluate(
     )
     if names is None and hasattr(X, "columns"):
         names = [str(name) for name in X.columns]
-    others = [name for name in others if name != plan.methods[0]]
-    return run_evaluation(plan, as_observations(X), others, names, progress)
+    observed = as_observations(X)
+    if others == "auto":
+        plan, others = with_other_methods(plan, observed)
+    else:
+        others = [name for name in others if name != plan.methods[0]]
+    return run_evaluation(plan, observed, others, names, progress)
+
+
+def with_other_methods(
+    plan: ComparisonPlan, observed: Observations
+) -> tuple[ComparisonPlan, list[str]]:
+    """The plan of an evaluation, and methods to compare its method with by default."""
+    auto = replace(plan, methods="auto", scale=None).with_methods(observed)
+    others = [*DEFAULT_COMPARISON_METHODS]
+    others += [name for name in auto.methods if name in TABLE_IMPUTERS]
+    left_out = {k: why for k, why in auto.left_out.items() if k != plan.methods[0]}
+    plan = replace(plan, left_out=left_out)
+    return plan, [name for name in others if name != plan.methods[0]]
 
 
 def run_evaluation(
@@ -373,6 +389,7 @@ def run_evaluation(
     progress: MessageCallback | None = None,
 ) -> Evaluation:
     """Evaluate the method of a validated plan, and compare it with ``others``."""
+    plan = plan.with_methods(observed)
     (method,), others = plan.methods, tuple(others)
     scale = plan.scale_for(method)
     params = default_parameters(method, scale=scale, seed=plan.random_state)

@@ -29,13 +29,18 @@ def write_comparison(
     """Write `OUTPUT_FILES` to a folder, with the items ``about`` in JSON; the paths."""
     table, scores, drawing = (folder / name for name in OUTPUT_FILES)
     columns = (
-        *("method", "recommended", "status", "error", "error_std", "relative_error"),
-        *("coverage", "seconds", "memory_gb", "converged", "draws", "message"),
+        *("method", "recommended", "tied", "status", "error", "error_std"),
+        *("relative_error", "coverage", "seconds", "memory_gb", "converged"),
+        *("draws", "message"),
     )
     rows = []
     for line in comparison.summaries:
-        mark = "yes" if line.method == comparison.recommendation.method else "no"
-        record = {**line.to_dict(), "recommended": mark, "draws": len(line.fits)}
+        advice = comparison.recommendation
+        marks = {
+            "recommended": "yes" if line.method == advice.method else "no",
+            "tied": "yes" if line.method in advice.ties else "no",
+        }
+        record = {**line.to_dict(), **marks, "draws": len(line.fits)}
         rows.append([record[name] for name in columns])
     write_rows(table, columns, rows)
     write_json(scores, {**(about or {}), **comparison.to_dict()})
