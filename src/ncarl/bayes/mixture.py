@@ -14,7 +14,6 @@ and a Dirichlet prior of the weights.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from operator import iadd
 
 import numpy as np
 from scipy.special import logsumexp
@@ -103,9 +102,11 @@ class MixtureSums:
     log_likelihood: float
 
     def __iadd__(self, other: MixtureSums) -> MixtureSums:
-        pairs = zip(self.components, other.components, strict=True)
+        components = self.components
+        for k, part in enumerate(other.components):
+            components[k] += part
         return MixtureSums(
-            [iadd(mine, theirs) for mine, theirs in pairs],
+            components,
             self.counts + other.counts,
             self.log_likelihood + other.log_likelihood,
         )
@@ -148,7 +149,7 @@ def fit_mixture(
     observed: Observations, start: GaussianMixture, pooled: GaussianMixture,
     engine: Engine, *, max_iter: int, tol: float,
 ) -> MixtureFit:  # fmt: skip
-    """EM from ``start``, until a step gains less than ``tol`` for each observed entry."""
+    """EM from ``start``, until a step gains less than ``tol`` per observed entry."""
     blocks, with_precision = engine.place(observed), needs_precision(observed)
     mixture, objective = start, []
     for _ in range(max_iter):

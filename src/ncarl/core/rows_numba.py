@@ -334,7 +334,8 @@ def row_log_dets(block: Block, kernel: Kernel) -> tuple[Array, Array, Array]:
     """Duals, ``log|A|`` of each row (see `LikelihoodSums.log_det`), precision form."""
     empty = np.zeros((1, 1), block.values.dtype)
     none = np.empty(0, block.values.dtype)
-    return _run_likelihood(block, kernel, none, empty, empty)[:3]
+    Y, log_dets, precision_form, _ = _run_likelihood(block, kernel, none, empty, empty)
+    return Y, log_dets, precision_form
 
 
 def _run_likelihood(block, kernel, weights, B, C):

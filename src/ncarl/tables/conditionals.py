@@ -10,7 +10,7 @@ the missing coordinates change by ``-K_uo A^-1_ob`` times that. A row with the s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,8 @@ from ncarl.engines.threads import Threads
 from ncarl.observations import Observations
 from ncarl.tables.encoding import CategoryEncoder, NumberEncoder
 
+#: Rows that are conditioned at a time.
+CHUNK_ROWS = 2_000
 #: Number of elements of a batch of small matrices.
 MAX_BATCH_ELEMENTS = 4_000_000
 #: Components with a smaller weight do not count for the features of a row.
@@ -60,29 +62,25 @@ class RowConditionals:
     features: Array | None = None
 
 
-def mean_of_members(parts: Sequence[RowConditionals]) -> RowConditionals:
-    """Equal mixture of the conditional distributions under several models."""
-    if len(parts) == 1:
-        return parts[0]
-    first, share = parts[0], 1.0 / len(parts)
-    numbers = {}
-    for j in first.numbers:
-        means = np.array([part.numbers[j][0] for part in parts])
-        variances = np.array([part.numbers[j][1] for part in parts])
-        mean = means.mean(axis=0)
-        numbers[j] = mean, variances.mean(axis=0) + ((means - mean) ** 2).mean(axis=0)
-    features = first.features
-    if features is not None:
-        features = sum(share * part.features for part in parts).astype(np.float32)  # type: ignore[union-attr]
-    return RowConditionals(
-        np.mean([part.completed for part in parts], axis=0),
-        numbers,
-        {
-            j: np.mean([part.probabilities[j] for part in parts], axis=0)
-            for j in first.probabilities
-        },
-        features,
-    )
+def mean_of_members(parts: Iterable[RowConditionals], count: int) -> RowConditionals:
+    """Equal mixture of the conditional distributions under ``count`` models."""
+    completed: Any = 0.0
+    moments: dict[int, tuple[Array, Array]] = {}
+    probabilities: dict[int, Array] = {}
+    features: Array | None = None
+    for part in parts:  # one at a time, as the features may be large
+        completed = completed + part.completed / count
+        for j, (mean, variance) in part.numbers.items():
+            first, second = moments.get(j, (0.0, 0.0))
+            square = variance + mean**2
+            moments[j] = first + mean / count, second + square / count
+        for j, shares in part.probabilities.items():
+            probabilities[j] = probabilities.get(j, 0.0) + shares / count
+        if (added := part.features) is not None:
+            added /= count
+            features = added if features is None else np.add(features, added, features)
+    numbers = {j: (m, np.maximum(s - m**2, 0.0)) for j, (m, s) in moments.items()}
+    return RowConditionals(completed, numbers, probabilities, features)
 
 
 def condition_rows(
@@ -93,10 +91,27 @@ def condition_rows(
 
     With ``leave_out`` observed cells are predicted too, and there are ``features``.
     """
-    work = _Conditioning(mixture, cells, Z, leave_out)
-    for k in range(mixture.n_components):
-        work.add_component(k)
-    return work.collect(features=features)
+    parts = []
+    step = len(Z) + 1 if leave_out else CHUNK_ROWS  # features are for few rows
+    for first in range(0, max(1, len(Z)), step):
+        work = _Conditioning(mixture, cells, Z[first : first + step], leave_out)
+        for k in range(mixture.n_components):
+            work.add_component(k)
+        parts.append(work.collect(features=features))
+    return parts[0] if len(parts) == 1 else _concatenate(parts)
+
+
+def _concatenate(parts: Sequence[RowConditionals]) -> RowConditionals:
+    numbers = {}
+    for j in parts[0].numbers:
+        means, variances = zip(*(part.numbers[j] for part in parts), strict=True)
+        numbers[j] = np.concatenate(means), np.concatenate(variances)
+    probabilities = {
+        j: np.concatenate([part.probabilities[j] for part in parts])
+        for j in parts[0].probabilities
+    }
+    completed = np.concatenate([part.completed for part in parts])
+    return RowConditionals(completed, numbers, probabilities)
 
 
 class _Conditioning:
@@ -183,7 +198,7 @@ class _Conditioning:
         return means, np.broadcast_to(covariance, (count, *covariance.shape))
 
     def _add_batch(self, k: int, at: Array, index: Array) -> None:
-        mixture, K = self.mixture, self.mixture.covariances[k]
+        mixture = self.mixture
         C, half, log_dets = self._factorize(k, index)
         v = self.Z[at[:, None], index] - mixture.means[k][index]
         Ai = np.swapaxes(half, 1, 2) @ half
@@ -287,7 +302,7 @@ class _Conditioning:
 
     def collect(self, *, features: bool) -> RowConditionals:
         """Average over the components, with their weights given the other cells."""
-        count, m = self.log_weights.shape
+        count = len(self.log_weights)
         logs = self.log_weights[:, :, None] - self.own_density
         W = np.exp(logs - logsumexp(logs, axis=0))  # (k, m, cells)
         numbers: dict[int, tuple[Array, Array]] = {}

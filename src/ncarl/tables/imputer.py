@@ -38,15 +38,11 @@ from ncarl.tables.frames import (
     read_column_as,
     validate_table,
 )
-from ncarl.tables.model import (
-    EFFORTS,
-    TableModel,
-    TablePredictions,
-    fit_table_model,
-    select_mixture,
-)
+from ncarl.tables.model import TableModel, TablePredictions, fit_table_model
+from ncarl.tables.selection import EFFORTS, select_mixture
 from ncarl.text import MAX_LISTED, count_of, join_names
 from ncarl.validation import (
+    MAX_NUMBER,
     check_choice,
     check_flag,
     check_fraction,
@@ -74,7 +70,7 @@ def _has_categories(imputer: TableImputer) -> bool:
 class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Imputer for tables of numbers, categories and booleans that keeps column types.
 
-    It takes pandas and polars frames and arrays of numbers. `fit` learns how the columns
+    It takes pandas and polars frames and arrays of numbers. `fit` learns how columns
     depend on each other; `transform` imputes any rows with the same columns: numbers by
     their expected value, categories and booleans by the most probable one. Observed
     entries are never changed.
@@ -272,7 +268,8 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         used = [(j, values) for j, values in enumerate(data) if values is not None]
         self._integer_columns = {j for j, values in used if self._is_integer(values)}
         Z = encode_table(table.n_rows, self.columns_, data)
-        self.model_, self.table_model_ = None, None
+        self.model_: BayesianNCARL | None = None
+        self.table_model_: TableModel | None = None
         if Z.shape[1]:
             self._fit_stages(Z, data)
         self.n_iter_ = 0 if self.model_ is None else self.model_.n_iter_
@@ -301,19 +298,19 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             cells, Z, targets, self._fit_trial, effort, pseudo_rows=pseudo_rows,
             n_components=count, fixed_pooled=not auto, seed=seed,
         )  # fmt: skip
-        self.model_ = self._fit_normal(Z, choice.pseudo_rows, self.tol)
-        pooled = _pooled_distribution(self.model_, Z, choice.pseudo_rows)
-        self.table_model_ = fit_table_model(
+        normal = self._fit_normal(Z, choice.pseudo_rows, self.tol)
+        pooled = _pooled_distribution(normal, Z, choice.pseudo_rows)
+        model = fit_table_model(
             cells, Z, targets, pooled, choice, effort, seed=seed, n_jobs=self.n_jobs
         )
+        self.model_, self.table_model_ = normal, model
         self.n_components_ = choice.n_components
         self.shrinkage_rows_ = choice.pseudo_rows
         self.held_out_error_, self.trials_ = choice.error, list(choice.trials)
-        model = self.table_model_
         names = [column.name for column in self.columns_]
         self.blend_ = {names[j]: stage.weights for j, stage in model.numbers.items()}
-        for j, stage in model.categories.items():
-            self.blend_[names[j]] = stage.blend.tree_weight
+        for j, category in model.categories.items():
+            self.blend_[names[j]] = category.blend.tree_weight
 
     def _fit_trial(self, Z: Array, pseudo_rows: float) -> GaussianMixture:
         model = self._fit_normal(Z, pseudo_rows, max(self.tol, TRIAL_TOL))
@@ -356,7 +353,7 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 f"such as {{'income': -500.0}}, got {self.delta!r}"
             )
         for name, shift in self.delta.items():
-            check_number(f"delta[{name!r}]", shift)
+            check_number(f"delta[{name!r}]", shift, low=-MAX_NUMBER)
 
     def _fit_normal(self, Z: Array, pseudo_rows: float, tol: float) -> BayesianNCARL:
         m, n = int((~np.isnan(Z)).any(axis=1).sum()), Z.shape[1]

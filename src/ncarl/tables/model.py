@@ -1,6 +1,5 @@
 """`TableModel`: mixtures of normals, then trees on their completed rows, for a table.
 
-`select_mixture` chooses the shrinkage and the number of components on held-out cells.
 `fit_table_model` fits mixtures to all rows, completes each row without each of its
 observed cells, trains trees to predict these cells, and weighs their predictions by the
 errors for rows that they were not trained on.
@@ -8,8 +7,7 @@ errors for rows that they were not trained on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -18,9 +16,9 @@ from ncarl.bayes.mixture import GaussianMixture, fit_mixture, initial_mixture
 from ncarl.bayes.model import ConformalScores
 from ncarl.core.types import Array
 from ncarl.engines.threads import Threads
-from ncarl.holdout import random_split
-from ncarl.observations import Observations, canonical_order
+from ncarl.observations import Observations
 from ncarl.tables.conditionals import (
+    CHUNK_ROWS,
     Cell,
     RowConditionals,
     category_order,
@@ -29,6 +27,7 @@ from ncarl.tables.conditionals import (
     mean_of_members,
 )
 from ncarl.tables.encoding import NumberEncoder
+from ncarl.tables.selection import Effort, MixtureChoice, sample_rows
 from ncarl.tables.trees import (
     MIN_TREE_ROWS,
     CrossFittedTrees,
@@ -38,61 +37,14 @@ from ncarl.tables.trees import (
     fit_weights,
 )
 
-#: Fits one normal distribution to rows, given the number of pseudo-rows.
-PooledFit = Callable[[Array, float], GaussianMixture]
-
-#: Share of the observed cells that is held out to choose a mixture.
-HELD_OUT_SHARE = 0.1
 #: Rows that mixtures and trees are fitted to at most; of more, a sample.
 MAX_ROWS = 10_000
 #: Numbers in the completed rows that trees are trained on.
 MAX_FEATURES = 50_000_000
-#: Rows that are completed at a time.
-CHUNK_ROWS = 2_000
-#: Numbers of components that are tried; each needs as many rows, `MIN_ROWS_EACH`.
-COMPONENTS_GRID, MIN_ROWS_EACH = (4, 8, 16, 32), 8
-#: Floating-point operations of an E-step of a mixture, at most.
-MAX_STEP_FLOPS = 2e10
-#: Minimum relative decrease of the squared error that counts as one.
-MIN_GAIN = 2e-3
-#: Steps of EM for a trial and for the fit, and its tolerance.
-TRIAL_STEPS, FIT_STEPS, TOL = 15, 25, 2e-4
-#: Bounds of the ratio of the errors of held-out cells to those of cells that are left
-#: out one by one.
-MAX_OPTIMISM = 1.5
+#: Steps of EM, and its tolerance.
+MAX_ITER, TOL = 25, 2e-4
 #: Part of the mean variance that is added to the variance of every cell.
 VARIANCE_FLOOR = 0.1
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How much is tried and averaged."""
-
-    pseudo_row_factors: tuple[float, ...]  # that are tried, the first one by default
-    max_components: int
-    n_members: int  # mixtures from different starts, which are averaged
-    n_trees: int  # in each of the cross-fitted ensembles
-    direct_trees: bool  # whether other trees predict cells without the mixture
-
-
-EFFORTS = {
-    "fast": Effort((1.0,), 1, 1, 4, False),
-    "default": Effort((1.0, 0.1, 10.0), 32, 2, 12, True),
-    "best": Effort((1.0, 0.1, 0.01, 10.0), 32, 6, 30, True),
-}
-
-
-@dataclass(frozen=True)
-class MixtureChoice:
-    """What `select_mixture` chose, and the errors on held-out cells."""
-
-    pseudo_rows: float
-    n_components: int
-    shrinkage_rows: float  # of the components
-    error: float  # root mean square, in standard deviations of the columns; or NaN
-    mixture: GaussianMixture | None = None  # of the trial
-    optimism: float = 1.0  # ratio of the error to that of cells left out one by one
-    trials: Sequence[Mapping[str, float]] = ()
 
 
 @dataclass(frozen=True)
@@ -171,15 +123,8 @@ class TableModel:
         return TablePredictions(numbers, probabilities)
 
     def _condition(self, Z: Array) -> RowConditionals:
-        parts = []
-        for first in range(0, max(1, len(Z)), CHUNK_ROWS):
-            rows = Z[first : first + CHUNK_ROWS]
-            parts.append(
-                mean_of_members(
-                    [condition_rows(each, self.cells, rows) for each in self.members]
-                )
-            )
-        return concatenate(parts)
+        parts = (condition_rows(each, self.cells, Z) for each in self.members)
+        return mean_of_members(parts, len(self.members))
 
     def _predict_cell(self, cell: Cell, base: RowConditionals, Z: Array) -> object:
         j, missing = cell.position, np.isnan(Z[:, cell.coordinates[0]])
@@ -241,157 +186,6 @@ class TableModel:
         return drawn
 
 
-def concatenate(parts: Sequence[RowConditionals]) -> RowConditionals:
-    """The conditional distributions of rows, one part below the other."""
-    if len(parts) == 1:
-        return parts[0]
-    numbers = {
-        j: tuple(np.concatenate([part.numbers[j][i] for part in parts]) for i in (0, 1))
-        for j in parts[0].numbers
-    }
-    probabilities = {
-        j: np.concatenate([part.probabilities[j] for part in parts])
-        for j in parts[0].probabilities
-    }
-    completed = np.concatenate([part.completed for part in parts])
-    return RowConditionals(completed, numbers, probabilities)  # type: ignore[arg-type]
-
-
-def select_mixture(
-    cells: list[Cell], Z: Array, targets: dict[int, Array], pooled_fit: PooledFit,
-    effort: Effort, *, pseudo_rows: float, n_components: int | None, fixed_pooled: bool,
-    seed: int,
-) -> MixtureChoice:  # fmt: skip
-    """Choose the shrinkage and the number of components on held-out cells.
-
-    ``targets`` are the standardized numbers, or the positions of the categories, by
-    position of the column. A given ``n_components`` is the only one that is tried, and
-    ``pseudo_rows`` if ``fixed_pooled``.
-    """
-    n = Z.shape[1]
-    default = MixtureChoice(pseudo_rows, n_components or 1, shrinkages(n)[0], np.nan)
-    factors = (1.0,) if fixed_pooled else effort.pseudo_row_factors
-    counts = component_counts(Z, effort) if n_components is None else [n_components]
-    counts = [count for count in counts if count > 1]
-    held_out = hold_out(cells, targets, seed)
-    if held_out is None or (len(factors) == 1 and not counts):
-        return default
-    kept = Z.copy()
-    for cell in cells:
-        kept[np.ix_(held_out[cell.position], cell.coordinates)] = np.nan
-    search = _Search(cells, kept, targets, held_out)
-    best: MixtureChoice | None = None
-    pooled = pooled_fit(kept, pseudo_rows)
-    for factor in factors:
-        trial = pooled if factor == 1.0 else pooled_fit(kept, factor * pseudo_rows)
-        choice = search.evaluate(trial, factor * pseudo_rows)
-        if best is None or choice.error**2 < best.error**2 * (1.0 - MIN_GAIN):
-            best, pooled = choice, trial
-    assert best is not None
-    completed = condition_rows(pooled, cells, kept).completed if counts else kept
-    for count in counts:
-        improved = False
-        for shrinkage in shrinkages(n):
-            start = initial_mixture(completed, pooled, count, shrinkage, seed)
-            observed = Observations.from_dense(kept)
-            engine = Threads(n_jobs=1)
-            trial = fit_mixture(
-                observed, start, pooled, engine, max_iter=TRIAL_STEPS, tol=TOL
-            ).mixture
-            choice = search.evaluate(trial, best.pseudo_rows)
-            if choice.error**2 < best.error**2 * (1.0 - MIN_GAIN) or (
-                n_components is not None and best.n_components == 1
-            ):
-                best, improved = choice, True
-        if not improved:
-            break
-    optimism = search.optimism(best)
-    return replace(best, mixture=None, optimism=optimism, trials=search.trials)
-
-
-def shrinkages(n: int) -> tuple[float, float]:
-    """Numbers of pseudo-rows of a component that are tried."""
-    return 0.5 * n + 3.0, 3.0 * n + 10.0
-
-
-def component_counts(Z: Array, effort: Effort) -> list[int]:
-    """Numbers of components to try for a table."""
-    m, n = Z.shape
-    flops = len(Z[:MAX_ROWS]) * (n**3 / 3.0 + 500.0)
-    most = min(effort.max_components, m / MIN_ROWS_EACH, MAX_STEP_FLOPS / flops)
-    return [count for count in COMPONENTS_GRID if count <= most]
-
-
-def hold_out(
-    cells: list[Cell], targets: dict[int, Array], seed: int
-) -> dict[int, Array] | None:
-    """Masks of held-out cells by position of the column; None if there are none."""
-    values = np.column_stack([targets[cell.position] for cell in cells])
-    observed = Observations.from_dense(values)
-    hidden = random_split(observed, HELD_OUT_SHARE, np.random.default_rng(seed))[1]
-    if hidden.n_observed == 0:
-        return None
-    mask = ~hidden.missing_mask()
-    return {cell.position: mask[:, t] for t, cell in enumerate(cells)}
-
-
-@dataclass
-class _Search:
-    cells: list[Cell]
-    kept: Array  # coordinates without the held-out cells
-    targets: dict[int, Array]
-    held_out: dict[int, Array]
-
-    def __post_init__(self) -> None:
-        self.trials: list[dict[str, float]] = []
-
-    def evaluate(self, mixture: GaussianMixture, pseudo_rows: float) -> MixtureChoice:
-        """The choice of a mixture, and its errors."""
-        rows = self.kept
-        parts = [
-            condition_rows(mixture, self.cells, rows[first : first + CHUNK_ROWS])
-            for first in range(0, len(rows), CHUNK_ROWS)
-        ]
-        base = concatenate(parts)
-        errors = [
-            self._errors(cell, base, self.held_out[cell.position]) for cell in self.cells
-        ]
-        trial = {
-            "pseudo_rows": pseudo_rows,
-            "n_components": mixture.n_components,
-            "shrinkage_rows": mixture.shrinkage_rows,
-            "error": float(np.sqrt(np.mean(np.concatenate(errors) ** 2))),
-        }
-        self.trials.append(trial)
-        return MixtureChoice(**trial, mixture=mixture)  # type: ignore[arg-type]
-
-    def optimism(self, choice: MixtureChoice) -> float:
-        """Ratio of the error on held-out cells to that of cells left out one by one."""
-        rows = self.kept[:CHUNK_ROWS]
-        assert choice.mixture is not None
-        left_out = condition_rows(
-            choice.mixture, self.cells, rows, leave_out=True, features=False
-        )
-        errors = [
-            self._errors(cell, left_out, ~np.isnan(rows[:, cell.coordinates[0]]))
-            for cell in self.cells
-        ]
-        inside = float(np.sqrt(np.mean(np.concatenate(errors) ** 2)))
-        return min(max(choice.error / max(inside, 1e-300), 1.0), MAX_OPTIMISM)
-
-    def _errors(
-        self, cell: Cell, base: RowConditionals, where: Array
-    ) -> Array:
-        """Errors of numbers; of categories the lengths of errors of probabilities."""
-        j = cell.position
-        target = self.targets[j][: len(where)]
-        if cell.is_number:
-            return np.asarray((base.numbers[j][0] - target)[where])
-        shares = base.probabilities[j][where]
-        truth = np.eye(shares.shape[1])[target[where].astype(np.int64)]
-        return np.sqrt(((shares - truth) ** 2).sum(axis=1))
-
-
 def fit_table_model(
     cells: list[Cell], Z: Array, targets: dict[int, Array], pooled: GaussianMixture,
     choice: MixtureChoice, effort: Effort, *, seed: int, n_jobs: int | None,
@@ -401,7 +195,8 @@ def fit_table_model(
     members = fit_members(cells, Z[some], pooled, choice, effort, seed)
     rows = some[: max(1, MAX_FEATURES // max(1, len(cells) * Z.shape[1]))]
     left_out = mean_of_members(
-        [condition_rows(each, cells, Z[rows], leave_out=True) for each in members]
+        (condition_rows(each, cells, Z[rows], leave_out=True) for each in members),
+        len(members),
     )
     trainer = _Trainer(cells, Z[rows], targets, rows, left_out, effort, seed)
     found = Parallel(n_jobs, prefer="threads")(
@@ -409,12 +204,6 @@ def fit_table_model(
     )
     numbers, categories = trainer.combine(found, choice.optimism)
     return TableModel(cells, members, numbers, categories, choice)
-
-
-def sample_rows(Z: Array, most: int, seed: int) -> Array:
-    """Rows in an order that depends on their contents alone, at most ``most``."""
-    order = canonical_order(Observations.from_dense(Z))[0]
-    return np.asarray(np.random.default_rng(seed).permutation(order)[:most])
 
 
 def fit_members(
@@ -431,7 +220,7 @@ def fit_members(
         start = initial_mixture(
             completed, pooled, choice.n_components, choice.shrinkage_rows, seed + k
         )
-        fit = fit_mixture(observed, start, pooled, engine, max_iter=FIT_STEPS, tol=TOL)
+        fit = fit_mixture(observed, start, pooled, engine, max_iter=MAX_ITER, tol=TOL)
         members.append(fit.mixture)
     return members
 
@@ -508,8 +297,12 @@ class _Trainer:
             blend = fit_probability_blend(base, part.probabilities, part.target)
             categories[cell.position] = CategoryStage(blend, part.residual)
         for group in by_methods.values():
-            predictions = [trained[t].predictions for t in group]
-            weights = fit_weights(predictions, [trained[t].target for t in group])  # type: ignore[arg-type]
+            targets = [trained[t].target for t in group]
+            predictions = [
+                _pessimistic(trained[t].predictions, trained[t].target, optimism)
+                for t in group
+            ]
+            weights = fit_weights(predictions, targets)
             for t, w in zip(group, weights, strict=True):
                 stage = self._number_stage(t, trained[t], w, optimism)
                 numbers[self.cells[t].position] = stage
@@ -530,3 +323,14 @@ class _Trainer:
         scores = ConformalScores.from_errors(errors, stds, groups, groups)
         padded = np.append(weights, np.zeros(3 - len(weights)))
         return NumberStage(padded, part.residual, part.direct, factor, mean, scores)
+
+
+def _pessimistic(predictions: Array | None, target: Array, optimism: float) -> Array:
+    """Predictions in which the errors of the corrected mixture are larger.
+
+    The mixture was fitted to the cells, the direct trees were trained without them.
+    """
+    assert predictions is not None
+    P = predictions.copy()
+    P[:, 1] = target - optimism * (target - P[:, 1])
+    return P
