@@ -31,7 +31,7 @@ from ncarl.core.types import Array, Block, LikelihoodSums
 from ncarl.engines.base import Engine
 from ncarl.observations import Observations
 
-#: Noise variance of the row systems, as a fraction of the mean variance.
+#: Noise variance without noise, as a fraction of the mean variance.
 RELATIVE_NOISE = 1e-6
 #: Rows with a smaller responsibility do not count for a component.
 MIN_RESPONSIBILITY = 1e-5
@@ -49,26 +49,27 @@ class GaussianMixture:
     covariances: Array  # (k, n, n)
     shrinkage_rows: float  # rows with the pooled covariance that each component gets
     counts: Array  # (k,): responsibilities of all rows of the fit
+    noise: float  # noise variance of the observed coordinates, which is not learned
 
     @classmethod
     def single(
-        cls, mean: Array, covariance: Array, shrinkage_rows: float, n_rows: int
-    ) -> GaussianMixture:
-        """One normal distribution, fitted to ``n_rows`` rows."""
-        means, covariances = mean[None], covariance[None]
-        return cls(np.ones(1), means, covariances, shrinkage_rows, np.array([n_rows]))
+        cls, mean: Array, covariance: Array, shrinkage_rows: float, n_rows: int,
+        noise: float | None = None,
+    ) -> GaussianMixture:  # fmt: skip
+        """One normal distribution, fitted to ``n_rows`` rows; by default without noise.
+
+        A small number then stands for it, so that all systems are well-conditioned.
+        """
+        if noise is None:
+            noise = RELATIVE_NOISE * float(mean_diagonal(covariance))
+        counts = np.array([float(n_rows)])
+        weights, means, covariances = np.ones(1), mean[None], covariance[None]
+        return cls(weights, means, covariances, shrinkage_rows, counts, noise)
 
     @property
     def n_components(self) -> int:
         """Number of components."""
         return len(self.weights)
-
-    @property
-    def noise(self) -> float:
-        """Noise variance of the row systems."""
-        return RELATIVE_NOISE * float(
-            np.mean([mean_diagonal(K) for K in self.covariances])
-        )
 
     def kernels(self, *, with_precision: bool) -> list[Kernel]:
         """Row kernels of the components."""
@@ -142,7 +143,9 @@ def initial_mixture(
         scatter = (D * R[:, [k]]).T @ D + shrinkage_rows * K_0
         covariances[k] = symmetrize(scatter / (count + shrinkage_rows))
     weights = counts / counts.sum()
-    return GaussianMixture(weights, means, covariances, shrinkage_rows, counts)
+    return GaussianMixture(
+        weights, means, covariances, shrinkage_rows, counts, pooled.noise
+    )
 
 
 def fit_mixture(
@@ -226,7 +229,7 @@ def m_step(
         scatter += N * np.outer(g, g) + np.outer(away, away) + nu * K_0
         covariances[k] = symmetrize(scatter / (N + nu))
     weights = (sums.counts + 1.0) / (sums.counts.sum() + len(means))
-    return GaussianMixture(weights, means, covariances, nu, sums.counts)
+    return GaussianMixture(weights, means, covariances, nu, sums.counts, mixture.noise)
 
 
 def prior_penalty(mixture: GaussianMixture, pooled: GaussianMixture) -> float:

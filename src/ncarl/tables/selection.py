@@ -87,7 +87,8 @@ def select_mixture(
     )
     if not search.splits or (len(factors) == 1 and not counts):
         return first
-    best, best_mixtures = first, []
+    best = first
+    best_mixtures: list[GaussianMixture] = []
     for factor in factors:
         mixtures = [pooled_fit(s.kept, factor * pseudo_rows) for s in search.splits]
         choice = search.evaluate(mixtures, factor * pseudo_rows)
