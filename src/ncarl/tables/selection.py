@@ -17,8 +17,9 @@ from ncarl.tables.conditionals import Cell, RowConditionals, condition_rows
 #: Fits one normal distribution to rows, given the number of pseudo-rows.
 PooledFit = Callable[[Array, float], GaussianMixture]
 
-#: Share of the observed cells that is held out.
-HELD_OUT_SHARE = 0.1
+#: Share of the observed cells that is held out, and cells that are held out before no
+#: further split is made: trials are expensive.
+HELD_OUT_SHARE, ENOUGH_HELD_OUT, MAX_SPLITS = 0.1, 600, 3
 #: Rows that are used at most; of more, a sample.
 MAX_ROWS = 5_000
 #: Rows whose cells are left out one by one, to compare their errors.
@@ -171,6 +172,9 @@ def make_splits(
         for cell in cells:
             kept[np.ix_(held_out[cell.position], cell.coordinates)] = np.nan
         splits.append(_Split(kept, held_out, targets))
+        count = len(splits)
+        if count == MAX_SPLITS or count * hidden.n_observed >= ENOUGH_HELD_OUT:
+            break
     return splits
 
 
