@@ -413,9 +413,8 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             encoder = self.columns_[j].encoder
             if isinstance(encoder, CategoryEncoder):
                 shares = predictions.probabilities.get(j)
-                count = int(values.missing.sum())
-                best = np.zeros(count, np.int64) if shares is None else shares.argmax(1)
-                imputed[j] = self._labels(encoder, best)
+                best = None if shares is None else shares.argmax(axis=1)
+                imputed[j] = self._labels(encoder, best, values)
             else:
                 means, _ = predictions.numbers.get(j, (None, None))
                 imputed[j] = self._numbers(j, means, values)
@@ -457,8 +456,7 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             for j, values in self._columns_to_impute(data):
                 encoder = self.columns_[j].encoder
                 if isinstance(encoder, CategoryEncoder):
-                    first = np.zeros(int(values.missing.sum()), np.int64)
-                    imputed[j] = self._labels(encoder, drawn.get(j, first))
+                    imputed[j] = self._labels(encoder, drawn.get(j), values)
                 else:
                     imputed[j] = self._numbers(j, drawn.get(j), values)
             tables.append(self._fill_table(table, data, imputed, empty))
@@ -471,10 +469,17 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             if values is not None and values.missing.any():
                 yield j, values
 
-    def _labels(self, encoder: CategoryEncoder, positions: Array) -> Array:
+    def _labels(
+        self, encoder: CategoryEncoder, positions: Array | None, values: ColumnData
+    ) -> Array:
+        """Imputed labels of a column; None stands for a constant column."""
         labels = np.empty(len(encoder.labels), dtype=object)
         labels[:] = encoder.labels
-        return labels[positions]
+        if positions is None:
+            return labels[np.zeros(int(values.missing.sum()), dtype=np.int64)]
+        # Cells with a new category are predicted too, but are not missing.
+        lacks = encoder.label_positions(values) < 0
+        return labels[positions[values.missing[lacks]]]
 
     def _numbers(self, j: int, standardized: Array | None, values: ColumnData) -> Array:
         """Imputed numbers of a column; None stands for a constant column."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from joblib import Parallel, delayed
+from sklearn.utils.parallel import Parallel, delayed
 
 from ncarl.bayes.mixture import GaussianMixture, fit_mixture, initial_mixture
 from ncarl.bayes.model import ConformalScores
