@@ -318,7 +318,7 @@ def test_sums_do_not_depend_on_the_number_of_threads(
 
 
 @pytest.mark.parametrize("side", SIDES)
-class TestWeightsOfRows:
+class TestWeightsAndLikelihoodsOfRows:
     @pytest.mark.parametrize("dtype", ["float32", "float64"])
     def test_sums_match_the_weighted_formula(
         self, backend, side, dtype, rng, masked, well_conditioned, solved_on, kernel_for
