@@ -311,12 +311,19 @@ class _Conditioning:
         m, n = self.Z.shape
         features = np.zeros((len(self.cells), m, n), dtype=np.float32)
         assert self.errors is not None
+        counts = W.max(axis=2) > min(MIN_WEIGHT, 0.5 / len(W))
+        W = W * counts[:, :, None]
+        W /= W.sum(axis=0)
         for k in range(self.mixture.n_components):
             full = np.where(self.observed, self.Z, self.means[k])
-            counts = W[k].max(axis=1) > MIN_WEIGHT
-            for at, index in batches(self.observed & counts[:, None]):
+            for at, index in batches(self.observed & counts[k][:, None]):
                 C, half, _ = self._factorize(k, index)
                 G = np.swapaxes(half, 1, 2) @ (half @ C)
+                # Other observed coordinates stay, exactly even where the noise counts.
+                each = np.arange(index.shape[1])[:, None]
+                G[np.arange(len(at))[:, None, None], each, index[:, None, :]] = np.eye(
+                    index.shape[1]
+                )
                 cells = self.cell_of[index]
                 weights = W[k][at[:, None], np.maximum(cells, 0)] * (cells >= 0)
                 e = self.errors[k][at[:, None], index]
