@@ -291,6 +291,8 @@ def test_sums_of_blocks_add_up(case):
     one, two = cut_blocks(Observations.from_dense(X), 2)
     sums = mixture_sums(one, kernels=kernels, **shared)
     sums += mixture_sums(two, kernels=kernels, **shared)
+    total = logsumexp(log_densities(X, start), axis=1).sum()
+    assert sums.log_likelihood == pytest.approx(total)
     assert_same(m_step(start, kernels, sums, pooled), one_step(X, start, pooled))
 
 
