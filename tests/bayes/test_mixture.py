@@ -45,6 +45,7 @@ def case(rng, covariance):
         start = GaussianMixture(
             rng.dirichlet(5.0 * np.ones(count)), means,
             scale[:, None, None] * covariances, shrinkage, np.full(count, m / count),
+            noise=0.05,
         )  # fmt: skip
         pooled = GaussianMixture.single(
             rng.standard_normal(n), covariance(rng, n), 1.0, m
@@ -147,10 +148,11 @@ def test_step_equals_loops_over_rows(case, dense, backend):
         covariances[k] = spread / (N + nu)
     counts = R.sum(axis=0)
     weights = (counts + 1.0) / (counts + 1.0).sum()
-    expected = GaussianMixture(weights, means, covariances, nu, counts)
+    expected = GaussianMixture(weights, means, covariances, nu, counts, start.noise)
     assert_same(fit.mixture, expected)
     total = logsumexp(log_densities(X, start), axis=1).sum()
     assert fit.objective == pytest.approx([total - penalty(start, pooled)])
+    assert fit.mixture.noise == start.noise
 
 
 def test_penalty_matches_traces(case):
@@ -187,22 +189,17 @@ def test_step_maximizes_the_expected_penalized_likelihood(case, dense, rng):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_objective_never_decreases(seed, case, rng, monkeypatch):
-    # With the same noise in all steps and all responsibilities, EM is exact.
-    monkeypatch.setattr(GaussianMixture, "noise", 1e-3)
     monkeypatch.setattr("ncarl.bayes.mixture.MIN_RESPONSIBILITY", 0.0)
     rng.bit_generator.state = np.random.default_rng(seed).bit_generator.state
     X, start, pooled = case(count=2 + seed % 3, seen=0.4 + 0.1 * seed)
     observed = Observations.from_dense(X)
     fit = fit_mixture(observed, start, pooled, ENGINE, max_iter=40, tol=-1.0)
     assert len(fit.objective) == 40
-    gains = np.diff(fit.objective)
-    assert (gains >= -1e-11 * np.abs(fit.objective[0])).all()
+    assert (np.diff(fit.objective) >= -1e-11 * np.abs(fit.objective[0])).all()
     assert fit.objective[-1] > fit.objective[0] + 10.0
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_small_noise_and_responsibilities_hardly_change_the_objective(seed, case, rng):
-    rng.bit_generator.state = np.random.default_rng(seed).bit_generator.state
+def test_small_responsibilities_hardly_change_the_objective(case):
     X, start, pooled = case()
     observed = Observations.from_dense(X)
     fit = fit_mixture(observed, start, pooled, ENGINE, max_iter=60, tol=-1.0)
@@ -306,12 +303,19 @@ def test_component_without_rows_becomes_the_prior(case):
     assert_allclose(mixture.covariances[2], pooled.covariances[0], atol=1e-9)
 
 
+def test_normal_without_noise_gets_a_small_one():
+    mean, K = np.zeros(2), np.diag([1.0, 3.0])
+    assert GaussianMixture.single(mean, K, 1.0, 5).noise == pytest.approx(2e-6)
+    assert GaussianMixture.single(mean, K, 1.0, 5, noise=0.5).noise == 0.5
+
+
 def test_start_has_the_clusters_of_k_means(rng):
     centers = np.array([[0.0, 0.0], [30.0, 0.0], [0.0, 30.0]])
     label = np.arange(300) % 3
     X = centers[label] + rng.standard_normal((300, 2))
     pooled = GaussianMixture.single(X.mean(axis=0), np.cov(X.T), 1.0, 300)
     start = initial_mixture(X, pooled, 3, 5.0, seed=0)
+    assert start.noise == pooled.noise
     order = np.argmin(np.linalg.norm(centers[:, None] - start.means, axis=2), axis=1)
     assert_array_equal(np.sort(order), range(3))
     for c, k in enumerate(order):  # 0.9 of the own rows, 1/30 of all rows
