@@ -184,7 +184,8 @@ class NumberEncoder:
 
     def transform(self, values: Array) -> Array:
         """Coordinates of values."""
-        inner = values / self.scale - self.shift / self.scale
+        with np.errstate(over="ignore"):
+            inner = values / self.scale - self.shift / self.scale
         inner = np.clip(inner, -MAX_ABS_COORDINATE, MAX_ABS_COORDINATE)
         if self.exponent is None:
             return inner
