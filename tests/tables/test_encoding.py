@@ -89,7 +89,7 @@ def test_moments_are_those_of_standardized_draws(how, sign):
         assert (sign * (means[:2] - center) > 0.01).all()
 
 
-@pytest.mark.parametrize("unit", [1e-250, 1e-9, 1.0, 1e250])
+@pytest.mark.parametrize("unit", [1e-250, 1e-9, 1.0, 1e250, 1e306])
 @pytest.mark.parametrize("how", [None, "power"])
 def test_standardized_values_are_restored_in_any_unit(how, unit):
     x = unit * (3.0 + np.exp(np.random.default_rng(1).standard_normal(150)))
@@ -195,6 +195,14 @@ def test_unordered_and_two_categories_are_not_ordered():
     assert not unordered.is_ordered and unordered.n_coordinates == 2
     assert not fit_category_encoder(two).is_ordered
     assert fit_category_encoder(two).labels == ("b", "a")
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_one_category_has_no_coordinate(ordered):
+    data = read(pd.Series(pd.Categorical([*"aa"], ["b", "a"], ordered=ordered)))
+    code = fit_category_encoder(data)
+    assert code.n_coordinates == 0 and not code.is_ordered
+    assert code.encode(data).shape == (2, 0)
 
 
 def test_labels_of_any_type_are_sorted():
