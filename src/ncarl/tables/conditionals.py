@@ -311,19 +311,14 @@ class _Conditioning:
         m, n = self.Z.shape
         features = np.zeros((len(self.cells), m, n), dtype=np.float32)
         assert self.errors is not None
-        counts = W.max(axis=2) > min(MIN_WEIGHT, 0.5 / len(W))
-        W = W * counts[:, :, None]
+        least = min(MIN_WEIGHT, 0.5 / len(W))
+        W = np.where(W > least, W, 0.0)
         W /= W.sum(axis=0)
         for k in range(self.mixture.n_components):
             full = np.where(self.observed, self.Z, self.means[k])
-            for at, index in batches(self.observed & counts[k][:, None]):
+            for at, index in batches(self.observed & W[k].any(axis=1)[:, None]):
                 C, half, _ = self._factorize(k, index)
                 G = np.swapaxes(half, 1, 2) @ (half @ C)
-                # Other observed coordinates stay, exactly even where the noise counts.
-                each = np.arange(index.shape[1])[:, None]
-                G[np.arange(len(at))[:, None, None], each, index[:, None, :]] = np.eye(
-                    index.shape[1]
-                )
                 cells = self.cell_of[index]
                 weights = W[k][at[:, None], np.maximum(cells, 0)] * (cells >= 0)
                 e = self.errors[k][at[:, None], index]
@@ -340,10 +335,12 @@ class _Conditioning:
                     shift = np.einsum("gb,gbn->gn", e, G_b)
                     features[t, rows] += W[k, rows, t, None] * (full[rows] - shift)
         for t, cell in enumerate(self.cells):
-            b = cell.coordinates
-            others = self.observed & self.observed[:, b[:1]]
+            b, own = cell.coordinates, self.observed[:, cell.coordinates[0]]
+            others = self.observed & own[:, None]
             others[:, b] = False
             features[t][others] = self.Z[others]
+            means = self.means[:, own][:, :, b]  # G contains a part of the noise
+            features[t][np.ix_(own, b)] = np.einsum("km,kmb->mb", W[:, own, t], means)
         return features
 
 
