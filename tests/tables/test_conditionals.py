@@ -12,7 +12,6 @@ from scipy.stats import kstest, multivariate_normal, spearmanr
 
 from ncarl.bayes.mixture import GaussianMixture
 from ncarl.tables.conditionals import (
-    MAX_OWN_PART,
     Cell,
     batches,
     category_order,
@@ -27,8 +26,6 @@ from ncarl.tables.encoding import (
     fit_number_encoder,
 )
 from ncarl.tables.frames import ColumnData
-
-LARGE = 1e12  # rows, among which a single one does not count
 
 
 def column(kind, values):
@@ -64,7 +61,7 @@ def draw_mixture(rng, count, n=6, noise=1e-6):
         0.7 * rng.standard_normal((count, n)),
         B @ np.swapaxes(B, 1, 2) / n + 0.3 * np.eye(n),
         9.0,
-        np.full(count, LARGE),
+        np.full(count, 20.0),
         noise,
     )
 
@@ -178,7 +175,7 @@ def test_no_rows_have_no_distributions(mixture, cells):
     assert found.numbers[0][0].shape == found.numbers[0][1].shape == (0,)
 
 
-def test_left_out_cells_equal_hidden_ones_among_many_rows(mixture, cells, rng):
+def test_left_out_cells_equal_hidden_ones(mixture, cells, rng):
     Z = draw_table(rng, cells)
     found = condition_rows(mixture, cells, Z, leave_out=True)
     for i in range(len(Z)):
@@ -216,6 +213,18 @@ def test_features_do_not_show_a_cell_that_has_a_copy(rng):
     assert_allclose(found[0], condition_rows(mixture, cells, Z).completed, atol=1e-4)
 
 
+@pytest.mark.parametrize("noise", [1e-6, 0.1])
+def test_features_do_not_depend_on_the_cell(noise, mixture, cells, rng):
+    mixture = replace(mixture, noise=noise)
+    Z = draw_table(rng, cells, seen=0.8)
+    found = condition_rows(mixture, cells, Z, leave_out=True).features
+    for t, cell in enumerate(cells):
+        changed = Z.copy()
+        changed[:, cell.coordinates] += 3.0 * rng.standard_normal((len(Z), 1))
+        again = condition_rows(mixture, cells, changed, leave_out=True).features
+        assert_allclose(again[t], found[t], rtol=1e-6, atol=1e-6)
+
+
 def test_features_of_components_of_small_weight_still_have_weight_1(rng):
     # All components are equal, but for those whose weight is too small to count.
     mixture = draw_mixture(rng, 1)
@@ -224,7 +233,7 @@ def test_features_of_components_of_small_weight_still_have_weight_1(rng):
     mixture = GaussianMixture(
         weights / weights.sum(), np.repeat(mixture.means, many + 1, axis=0) + 5.0,
         np.repeat(mixture.covariances, many + 1, axis=0), 9.0,
-        np.full(many + 1, LARGE), mixture.noise,
+        np.full(many + 1, 20.0), mixture.noise,
     )  # fmt: skip
     cells = [Cell(j, positions(j), NumberEncoder(-3.0, 3.0)) for j in range(6)]
     Z = rng.standard_normal((4, 6))
@@ -232,53 +241,6 @@ def test_features_of_components_of_small_weight_still_have_weight_1(rng):
     hidden = Z.copy()
     hidden[:, 2] = np.nan
     assert_allclose(found[2], condition_rows(mixture, cells, hidden).completed, 1e-4)
-
-
-def fit_map(Z, mean_0, K_0, nu):
-    """Mean and covariance of the largest posterior of complete rows."""
-    mean = (Z.sum(axis=0) + mean_0) / (len(Z) + 1)
-    away = mean - mean_0
-    D = Z - mean
-    return mean, (D.T @ D + np.outer(away, away) + nu * K_0) / (len(Z) + nu)
-
-
-def taken_out(mixture, z):
-    """The mixture without the share of a row in means and covariances."""
-    o, shares = ~np.isnan(z), naive_row(mixture, z)[0]
-    means, covariances = mixture.means.copy(), mixture.covariances.copy()
-    for k, (own, count) in enumerate(zip(shares, mixture.counts, strict=True)):
-        v = np.where(o, z - means[k], 0.0) * (count + 1) / (count + 1 - own)
-        A = covariances[k] + mixture.noise * np.eye(len(z))
-        w = own / (count + mixture.shrinkage_rows)
-        w = min(w, MAX_OWN_PART / (v[o] @ np.linalg.solve(A[np.ix_(o, o)], v[o])))
-        means[k] = np.where(o, z - v, means[k])
-        covariances[k] = (A - w * np.outer(v, v)) / (1 - w)
-    return replace(mixture, means=means, covariances=covariances, noise=0.0)
-
-
-def check_left_out_cells(mixture, cells, Z):
-    found = condition_rows(mixture, cells, Z, leave_out=True)
-    for i, z in enumerate(Z):
-        for cell in cells:
-            if not np.isnan(z[cell.coordinates[0]]):
-                others = taken_out(mixture, z)
-                check_cell(found, i, cell, others, without(Z, i, cell))
-
-
-@pytest.mark.parametrize(("m", "nu"), [(12, 7.0), (60, 7.0), (4, 0.1)])
-def test_left_out_rows_are_taken_out_of_mean_and_covariance(m, nu, cells, rng):
-    Z = draw_table(rng, cells, m + 2, seen=1.0)
-    Z = Z[~np.isnan(Z).any(axis=1)]
-    mean, K = fit_map(Z, rng.standard_normal(6), np.eye(6), nu)
-    mixture = GaussianMixture.single(mean, K, nu, m, noise=1e-3)
-    check_left_out_cells(mixture, cells, Z)
-
-
-def test_incomplete_rows_are_taken_out_of_all_components(cells, rng):
-    counts = np.array([6.0, 10.0, 9.0])
-    mixture = replace(draw_mixture(rng, 3, noise=1e-3), counts=counts)
-    Z = draw_table(rng, cells)
-    check_left_out_cells(mixture, cells, Z[~np.isnan(Z).all(axis=1)])
 
 
 def test_mean_of_equal_members_is_one_of_them(mixture, cells, rng):
@@ -300,7 +262,7 @@ def test_mean_of_members_is_a_mixture(cells, rng):
     Z = np.full((1, 6), np.nan)
     pair = GaussianMixture(
         np.full(2, 0.5), np.vstack([one.means, two.means]),
-        np.vstack([one.covariances, two.covariances]), 9.0, np.full(2, LARGE), 1e-6,
+        np.vstack([one.covariances, two.covariances]), 9.0, np.full(2, 20.0), 1e-6,
     )  # fmt: skip
     found = mean_of_members((condition_rows(each, cells, Z) for each in (one, two)), 2)
     expected = condition_rows(pair, cells, Z)
