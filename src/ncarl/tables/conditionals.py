@@ -312,7 +312,7 @@ class _Conditioning:
         features = np.zeros((len(self.cells), m, n), dtype=np.float32)
         assert self.errors is not None
         least = min(MIN_WEIGHT, 0.5 / len(W))
-        W = np.where(W > least, W, 0.0)
+        W = np.where(least < W, W, 0.0)
         W /= W.sum(axis=0)
         for k in range(self.mixture.n_components):
             full = np.where(self.observed, self.Z, self.means[k])
@@ -336,9 +336,8 @@ class _Conditioning:
                     features[t, rows] += W[k, rows, t, None] * (full[rows] - shift)
         for t, cell in enumerate(self.cells):
             b, own = cell.coordinates, self.observed[:, cell.coordinates[0]]
-            others = self.observed & own[:, None]
-            others[:, b] = False
-            features[t][others] = self.Z[others]
+            known = self.observed & own[:, None]
+            features[t][known] = self.Z[known]
             means = self.means[:, own][:, :, b]  # G contains a part of the noise
             features[t][np.ix_(own, b)] = np.einsum("km,kmb->mb", W[:, own, t], means)
         return features
