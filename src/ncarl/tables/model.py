@@ -8,6 +8,7 @@ errors for rows that they were not trained on.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from sklearn.utils.parallel import Parallel, delayed
@@ -28,8 +29,8 @@ from ncarl.tables.conditionals import (
 )
 from ncarl.tables.encoding import NumberEncoder
 from ncarl.tables.selection import Effort, MixtureChoice, sample_rows
+from ncarl.tables.similar_rows import FourierRidge, fit_fourier_ridge
 from ncarl.tables.trees import (
-    MIN_TREE_ROWS,
     CrossFittedTrees,
     ProbabilityBlend,
     cross_fit,
@@ -41,6 +42,8 @@ from ncarl.tables.trees import (
 MAX_ROWS = 10_000
 #: Numbers in the completed rows that trees are trained on.
 MAX_FEATURES = 50_000_000
+#: Columns with fewer observed cells have no predictors but the mixture.
+MIN_TRAINING_ROWS = 30
 #: Steps of EM, and its tolerance.
 MAX_ITER, TOL = 25, 2e-4
 #: Part of the mean variance that is added to the variance of every cell.
@@ -48,14 +51,25 @@ VARIANCE_FLOOR = 0.1
 
 
 @dataclass(frozen=True)
+class Predictor:
+    """A regression of the numbers of a column on completed rows."""
+
+    model: CrossFittedTrees | FourierRidge | None  # None predicts what the mixture does
+    corrects: bool  # whether it predicts the error of the mixture
+
+    def predict(self, base: Array, features: Array) -> Array:
+        """Predicted numbers from those of the mixture and completed rows."""
+        found = 0.0 if self.model is None else self.model.predict(features)
+        return np.asarray(base + found if self.corrects else found)
+
+
+@dataclass(frozen=True)
 class NumberStage:
     """How the cells of a column of numbers are predicted, in standard deviations."""
 
-    #: Weights of the mean of the column, of the mixture corrected by trees (by itself
-    #: without trees), and of direct trees.
+    #: Weights of the mean of the column, which is 0, and of the predictors.
     weights: Array
-    residual: CrossFittedTrees | None
-    direct: CrossFittedTrees | None
+    predictors: tuple[Predictor, ...]
     #: Factor of the standard deviations of the mixtures, and their mean square.
     std_factor: float
     mean_variance: float
@@ -63,11 +77,9 @@ class NumberStage:
 
     def predict(self, base: Array, features: Array) -> Array:
         """Expected numbers from those of the mixture and completed rows."""
-        residual = (
-            base if self.residual is None else base + self.residual.predict(features)
-        )
-        direct = 0.0 if self.direct is None else self.direct.predict(features)
-        return np.asarray(self.weights[1] * residual + self.weights[2] * direct)
+        pairs = zip(self.weights[1:], self.predictors, strict=True)
+        parts = [w * each.predict(base, features) for w, each in pairs if w > 0.0]
+        return np.asarray(sum(parts, np.zeros(len(base))))
 
     def deviations(self, variances: Array) -> Array:
         """Standard deviations from the variances of the mixture."""
@@ -227,13 +239,13 @@ def fit_members(
 
 @dataclass
 class _TrainedCell:
-    """The trees of a cell, and predictions of its rows without the own cell."""
+    """The predictors of a cell, and predictions of its rows without the own cell."""
 
     observed: Array  # rows of the training rows
     target: Array
-    residual: CrossFittedTrees | None = None
-    direct: CrossFittedTrees | None = None
-    predictions: Array | None = None  # (rows, methods), of numbers
+    predictors: tuple[Predictor, ...] = ()  # of numbers
+    predictions: Array | None = None  # (rows, predictors + 1), first the mean of 0
+    trees: CrossFittedTrees | None = None  # of categories
     probabilities: Array | None = None  # (rows, classes), of trees
 
 
@@ -248,40 +260,54 @@ class _Trainer:
     seed: int
 
     def train(self, t: int) -> _TrainedCell:
-        """Train the trees of one cell."""
-        cell = self.cells[t]
+        """Train the predictors of one cell."""
+        cell, seed = self.cells[t], self.seed + 1000 * t
         j = cell.position
         observed = np.flatnonzero(~np.isnan(self.Z[:, cell.coordinates[0]]))
         target = self.targets[j][self.rows[observed]]
-        trained = _TrainedCell(observed, target)
-        enough = len(observed) >= MIN_TREE_ROWS and self.Z.shape[1] > 1
+        enough = len(observed) >= MIN_TRAINING_ROWS and self.Z.shape[1] > 1
         assert self.left_out.features is not None
         features = self.left_out.features[t, observed]
-        seed, n_trees = self.seed + 1000 * t, self.effort.n_trees
-        if not cell.is_number:
-            trained.target = target.astype(np.int64)
-            if enough:
-                n_classes = self.left_out.probabilities[j].shape[1]
-                trained.residual, trained.probabilities = cross_fit(
-                    features, trained.target, n_classes=n_classes, n_trees=n_trees,
-                    seed=seed,
-                )  # fmt: skip
-            return trained
-        base = self.left_out.numbers[j][0][observed]
-        predictions = [np.zeros(len(base)), base]
-        if enough:
-            options = {"n_classes": 0, "n_trees": n_trees}
-            trained.residual, residual = cross_fit(
-                features, target - base, seed=seed, **options
-            )
-            predictions[1] = base + residual
-            if self.effort.direct_trees:
-                trained.direct, direct = cross_fit(
-                    features, target, seed=seed + 500, **options
-                )
-                predictions.append(direct)
-        trained.predictions = np.column_stack(predictions)
+        if cell.is_number:
+            base = self.left_out.numbers[j][0][observed]
+            return self._train_number(observed, features, target, base, enough, seed)
+        trained = _TrainedCell(observed, target.astype(np.int64))
+        if enough and self.effort.n_trees:
+            n_classes = self.left_out.probabilities[j].shape[1]
+            trained.trees, trained.probabilities = cross_fit(
+                features, trained.target, n_classes=n_classes,
+                n_trees=self.effort.n_trees, seed=seed,
+            )  # fmt: skip
         return trained
+
+    def _train_number(
+        self, observed: Array, features: Array, target: Array, base: Array,
+        enough: bool, seed: int,
+    ) -> _TrainedCell:  # fmt: skip
+        predictors, predictions = [], [np.zeros(len(base))]
+
+        def add(corrects: bool, model: Any, left_out: Any) -> None:
+            predictors.append(Predictor(model, corrects))
+            predictions.append(base + left_out if corrects else left_out)
+
+        n_trees = self.effort.n_trees
+        if not enough:
+            add(True, None, 0.0)
+        elif self.effort.n_fourier_features:
+            n_features = min(self.effort.n_fourier_features, len(base) // 4)
+            found = fit_fourier_ridge(
+                features, target - base, n_features=n_features, seed=seed
+            )
+            add(True, *found)
+        if enough and n_trees:
+            for k, corrects in enumerate((True, False)):
+                goal = target - base if corrects else target
+                found = cross_fit(
+                    features, goal, n_classes=0, n_trees=n_trees, seed=seed + 500 * k
+                )
+                add(corrects, *found)
+        columns = np.column_stack(predictions)
+        return _TrainedCell(observed, target, tuple(predictors), columns)
 
     def combine(
         self, trained: list[_TrainedCell], optimism: float
@@ -295,13 +321,10 @@ class _Trainer:
                 continue
             base = self.left_out.probabilities[cell.position][part.observed]
             blend = fit_probability_blend(base, part.probabilities, part.target)
-            categories[cell.position] = CategoryStage(blend, part.residual)
+            categories[cell.position] = CategoryStage(blend, part.trees)
         for group in by_methods.values():
             targets = [trained[t].target for t in group]
-            predictions = [
-                _pessimistic(trained[t].predictions, trained[t].target, optimism)
-                for t in group
-            ]
+            predictions = [_pessimistic(trained[t], optimism) for t in group]
             weights = fit_weights(predictions, targets)
             for t, w in zip(group, weights, strict=True):
                 stage = self._number_stage(t, trained[t], w, optimism)
@@ -321,16 +344,17 @@ class _Trainer:
         groups = np.arange(len(errors))  # one error per row: each a group of its own
         stds = factor * np.sqrt(floored)
         scores = ConformalScores.from_errors(errors, stds, groups, groups)
-        padded = np.append(weights, np.zeros(3 - len(weights)))
-        return NumberStage(padded, part.residual, part.direct, factor, mean, scores)
+        return NumberStage(weights, part.predictors, factor, mean, scores)
 
 
-def _pessimistic(predictions: Array | None, target: Array, optimism: float) -> Array:
+def _pessimistic(part: _TrainedCell, optimism: float) -> Array:
     """Predictions in which the errors of the corrected mixture are larger.
 
-    The mixture was fitted to the cells, the direct trees were trained without them.
+    The mixture was fitted to the cells, direct predictors were trained without them.
     """
-    assert predictions is not None
-    P = predictions.copy()
-    P[:, 1] = target - optimism * (target - P[:, 1])
+    assert part.predictions is not None
+    P = part.predictions.copy()
+    for k, predictor in enumerate(part.predictors, 1):
+        if predictor.corrects:
+            P[:, k] = part.target - optimism * (part.target - P[:, k])
     return P

@@ -43,14 +43,14 @@ class Effort:
     pseudo_row_factors: tuple[float, ...]  # of one pseudo-row per coordinate
     max_components: int
     n_members: int  # mixtures from different starts, which are averaged
+    n_fourier_features: int  # of the regression on similar rows
     n_trees: int  # in each of the cross-fitted ensembles
-    direct_trees: bool  # whether other trees predict cells without the mixture
 
 
 EFFORTS = {
-    "fast": Effort((1.0,), 1, 1, 4, False),
-    "default": Effort((1.0, 0.1, 10.0), 32, 2, 12, True),
-    "best": Effort((1.0, 0.1, 0.01, 10.0), 32, 6, 30, True),
+    "fast": Effort((1.0,), 1, 1, 150, 0),
+    "default": Effort((1.0, 0.1, 10.0), 32, 2, 300, 12),
+    "best": Effort((1.0, 0.1, 0.01, 10.0), 32, 6, 600, 30),
 }
 
 
