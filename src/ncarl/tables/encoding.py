@@ -10,7 +10,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -139,6 +139,16 @@ def _check_supported_kinds(data_columns: list[ColumnData]) -> None:
             f"{listed}. Set passthrough={names!r} to pass them through unchanged, or "
             "convert them to numbers first"
         )
+
+
+def without_transform(column: ColumnSchema, data: ColumnData | None) -> ColumnSchema:
+    """The column with an encoder that does not transform numbers."""
+    encoder = column.encoder
+    if data is None or not isinstance(encoder, NumberEncoder):
+        return column
+    if encoder.exponent is None:
+        return column
+    return replace(column, encoder=fit_number_encoder(data, None))
 
 
 def encode_table(

@@ -7,6 +7,7 @@ errors for rows that they were not trained on.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +28,8 @@ from ncarl.tables.conditionals import (
     draw_rows,
     mean_of_members,
 )
-from ncarl.tables.encoding import NumberEncoder
+from ncarl.tables.encoding import ColumnSchema, NumberEncoder, encode_table
+from ncarl.tables.frames import ColumnData
 from ncarl.tables.selection import Effort, MixtureChoice, sample_rows
 from ncarl.tables.similar_rows import FourierRidge, fit_fourier_ridge
 from ncarl.tables.trees import (
@@ -115,14 +117,18 @@ class TablePredictions:
 class TableModel:
     """The fitted model of the coordinates of a table."""
 
+    columns: Sequence[ColumnSchema]
     cells: list[Cell]
     members: list[GaussianMixture]
     numbers: dict[int, NumberStage]  # by position of the column
     categories: dict[int, CategoryStage]
     choice: MixtureChoice
 
-    def predict(self, Z: Array, n_jobs: int | None) -> TablePredictions:
-        """Predict the missing cells of rows of coordinates."""
+    def predict(
+        self, n_rows: int, data: Sequence[ColumnData | None], n_jobs: int | None
+    ) -> TablePredictions:
+        """Predict the missing cells of rows with these columns."""
+        Z = encode_table(n_rows, self.columns, data)
         base = self._condition(Z)
         jobs = (delayed(self._predict_cell)(cell, base, Z) for cell in self.cells)
         found = Parallel(n_jobs, prefer="threads")(jobs)
@@ -153,8 +159,8 @@ class TableModel:
         return means, stage.deviations(variances)
 
     def sample(
-        self, Z: Array, predictions: TablePredictions, member: int,
-        rng: np.random.Generator,
+        self, n_rows: int, data: Sequence[ColumnData | None],
+        predictions: TablePredictions, member: int, rng: np.random.Generator,
     ) -> dict[int, Array]:  # fmt: skip
         """One draw of all missing cells: numbers (in standard deviations) and labels.
 
@@ -162,6 +168,7 @@ class TableModel:
         the size of the errors of the model.
         """
         mixture = self.members[member % len(self.members)]
+        Z = encode_table(n_rows, self.columns, data)
         parts = [
             self._draw_rows(Z[first : first + CHUNK_ROWS], mixture, rng)
             for first in range(0, max(1, len(Z)), CHUNK_ROWS)
@@ -198,9 +205,25 @@ class TableModel:
         return drawn
 
 
+def mean_predictions(parts: Sequence[TablePredictions]) -> TablePredictions:
+    """Means of the predictions of several models."""
+    if not parts:
+        return TablePredictions({}, {})
+    numbers = {}
+    for j in parts[0].numbers:
+        means, deviations = zip(*(part.numbers[j] for part in parts), strict=True)
+        numbers[j] = np.mean(means, axis=0), np.mean(deviations, axis=0)
+    probabilities = {
+        j: np.mean([part.probabilities[j] for part in parts], axis=0)
+        for j in parts[0].probabilities
+    }
+    return TablePredictions(numbers, probabilities)
+
+
 def fit_table_model(
-    cells: list[Cell], Z: Array, targets: dict[int, Array], pooled: GaussianMixture,
-    choice: MixtureChoice, effort: Effort, *, seed: int, n_jobs: int | None,
+    columns: Sequence[ColumnSchema], cells: list[Cell], Z: Array,
+    targets: dict[int, Array], pooled: GaussianMixture, choice: MixtureChoice,
+    effort: Effort, *, seed: int, n_jobs: int | None,
 ) -> TableModel:  # fmt: skip
     """Fit the mixtures and the trees of a table; arguments as in `select_mixture`."""
     some = sample_rows(Z, MAX_ROWS, seed)
@@ -215,7 +238,7 @@ def fit_table_model(
         delayed(trainer.train)(t) for t in range(len(cells))
     )
     numbers, categories = trainer.combine(found, choice.optimism)
-    return TableModel(cells, members, numbers, categories, choice)
+    return TableModel(columns, cells, members, numbers, categories, choice)
 
 
 def fit_members(
@@ -295,10 +318,10 @@ class _Trainer:
             add(True, None, 0.0)
         elif self.effort.n_fourier_features:
             n_features = min(self.effort.n_fourier_features, len(base) // 4)
-            found = fit_fourier_ridge(
+            model, left_out = fit_fourier_ridge(
                 features, target - base, n_features=n_features, seed=seed
             )
-            add(True, *found)
+            add(True, model, left_out)
         if enough and n_trees:
             for k, corrects in enumerate((True, False)):
                 goal = target - base if corrects else target

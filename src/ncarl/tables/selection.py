@@ -45,12 +45,18 @@ class Effort:
     n_members: int  # mixtures from different starts, which are averaged
     n_fourier_features: int  # of the regression on similar rows
     n_trees: int  # in each of the cross-fitted ensembles
+    untransformed_too: bool = False  # also without transforms of skewed columns
+
+    def share(self, count: int) -> Effort:
+        """The effort for one of ``count`` models that are averaged."""
+        members, trees = -(-self.n_members // count), -(-self.n_trees // count)
+        return replace(self, n_members=members, n_trees=trees)
 
 
 EFFORTS = {
     "fast": Effort((1.0,), 1, 1, 150, 0),
-    "default": Effort((1.0, 0.1, 10.0), 32, 2, 300, 12),
-    "best": Effort((1.0, 0.1, 0.01, 10.0), 32, 6, 600, 30),
+    "default": Effort((1.0, 0.1, 10.0), 32, 2, 300, 12, True),
+    "best": Effort((1.0, 0.1, 0.01, 10.0), 32, 8, 600, 60, True),
 }
 
 
