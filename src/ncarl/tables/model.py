@@ -358,7 +358,8 @@ class _Trainer:
         self, t: int, part: _TrainedCell, weights: Array, optimism: float
     ) -> NumberStage:
         assert part.predictions is not None
-        errors = (part.target - part.predictions @ weights) * optimism
+        # Predictors correct a part of what makes the errors of the mixture too small.
+        errors = (part.target - part.predictions @ weights) * np.sqrt(optimism)
         variances = self.left_out.numbers[self.cells[t].position][1][part.observed]
         mean = float(variances.mean()) if len(variances) else 1.0
         floored = variances + VARIANCE_FLOOR * mean
