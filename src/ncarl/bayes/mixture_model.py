@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import softmax
 from threadpoolctl import threadpool_limits
 
 from ncarl.bayes.mixture import (
@@ -86,8 +86,7 @@ class MixtureModel:
 
     def responsibilities(self, observed: Observations, engine: Engine) -> Array:
         """Probabilities of the components of each row, shape (m, k)."""
-        logs = self.log_likelihoods(observed, engine)
-        return np.asarray(np.exp(logs - logsumexp(logs, axis=1, keepdims=True)))
+        return np.asarray(softmax(self.log_likelihoods(observed, engine), axis=1))
 
     def complete(
         self, observed: Observations, engine: Engine, *, std: str | None = None

@@ -289,29 +289,33 @@ class BayesianFit:
         self, search: StrengthSearch, trial: StrengthTrial
     ) -> MixtureSearch:
         given = self.config.components
-        m, n = self.dataset.summary.n_observed_rows, search.n_columns
-        flops = em_step_flops(self.dataset.summary)
-        most = min(m / MIN_ROWS_EACH, MAX_MIXTURE_STEP_FLOPS / flops)
-        if not isinstance(self.dataset, InMemoryDataset):
-            most = 0
+        counts = [given] if given else self._component_counts()
+        n = len(self.dataset.summary.column_counts)
         mixture = MixtureSearch(
-            [given] if given else [count for count in COMPONENTS_GRID if count <= most],
-            component_shrinkages(n),
-            search,
-            self.config.seed,
+            counts, component_shrinkages(n), search, self.config.seed
         )
-        mixture.select(trial, must=given is not None)
+        if counts:
+            mixture.select(trial, must=given is not None)
         return mixture
 
-    def _default_mixture(self) -> MixtureChoice | None:
+    def _component_counts(self) -> list[int]:
+        """Numbers of components that are affordable."""
+        summary = self.dataset.summary
+        if not isinstance(self.dataset, InMemoryDataset):
+            return []
+        flops = MAX_MIXTURE_STEP_FLOPS / em_step_flops(summary)
+        most = min(summary.n_observed_rows / MIN_ROWS_EACH, flops)
+        return [count for count in COMPONENTS_GRID if count <= most]
+
+    def _default_mixture(self) -> ComponentChoice | None:
         """The mixture if nothing is held out."""
         count = self.config.components
         if count is None or count == 1:
             return None
         n = len(self.dataset.summary.column_counts)
-        return MixtureChoice(count, component_shrinkages(n)[0])
+        return ComponentChoice(count, component_shrinkages(n)[0])
 
-    def _fit_mixture(self, side: FittedSide, choice: MixtureChoice) -> FittedSide:
+    def _fit_mixture(self, side: FittedSide, choice: ComponentChoice) -> FittedSide:
         single, data = side.model, self.dataset
         assert isinstance(single, KernelModel) and isinstance(data, InMemoryDataset)
         model = choice.fit(single, data.observed, self.engine, self.config.seed)
@@ -517,12 +521,7 @@ class StrengthSearch:
         self.predictors: dict[int, HeldOutPredictor] = {}
         self.runs: list[_ValidationRun] = []
         self.trials: list[StrengthTrial] = []
-        self.params: dict[int, GaussianParams] = {}  # of the best trial, by split
-
-    @property
-    def n_columns(self) -> int:
-        """Number of columns of the side."""
-        return len(self.splits[0].train.summary.column_counts)
+        self.fits: dict[tuple[StrengthTrial, int], GaussianParams] = {}
 
     def select(self, strength: float | None) -> StrengthTrial:
         """The best trial; a given strength is the only one that is tried."""
@@ -651,7 +650,7 @@ class StrengthSearch:
         last_runs = self.runs if self.trials[-1] == trial else []
         run = last_runs[k] if k < len(last_runs) else self._make_run(k)
         reusable = run.curve and run.best_step == trial.steps
-        params = run.best_params if reusable else self.params.get(k)
+        params = run.best_params if reusable else self.fits.get((trial, k))
         predictor = run.predictor
         if params is None:
             with self.make_observers(f"{self.name} again") as observers:
@@ -664,7 +663,7 @@ class StrengthSearch:
             if result.interrupted:
                 raise KeyboardInterrupt
             params = result.last.state.last_step.params
-        self.params[k] = params
+        self.fits[trial, k] = params
         return predictor, params
 
     def model(self, trial: StrengthTrial, k: int) -> KernelModel:
@@ -674,7 +673,7 @@ class StrengthSearch:
 
 
 @dataclass(frozen=True)
-class MixtureChoice:
+class ComponentChoice:
     """A number of components, and their shrinkage."""
 
     components: int
@@ -699,10 +698,10 @@ class MixtureSearch:
     seed: int
 
     def __post_init__(self) -> None:
-        self.choice: MixtureChoice | None = None  # None for one normal distribution
+        self.choice: ComponentChoice | None = None  # None for one normal distribution
         self.trials: list[dict[str, Any]] = []
         self.singles: list[KernelModel] = []  # by split
-        self.known: dict[tuple[MixtureChoice | None, int], HeldOutErrors] = {}
+        self.known: dict[tuple[ComponentChoice | None, int], HeldOutErrors] = {}
 
     def select(self, trial: StrengthTrial, *, must: bool) -> None:
         """Set ``choice``, to a mixture in any case if there ``must`` be one."""
@@ -715,7 +714,7 @@ class MixtureSearch:
         for count in self.counts:
             improved = False
             for shrinkage_rows in self.shrinkages:
-                choice = MixtureChoice(count, shrinkage_rows)
+                choice = ComponentChoice(count, shrinkage_rows)
                 errors = np.concatenate([self._errors(choice, k).errors for k in used])
                 error = root_mean_square(errors)
                 self.trials.append({**asdict(choice), "error": error})
@@ -725,22 +724,19 @@ class MixtureSearch:
             if not improved:
                 break
 
-    def held_out_errors(self, choice: MixtureChoice) -> list[HeldOutErrors]:
+    def held_out_errors(self, choice: ComponentChoice) -> list[HeldOutErrors]:
         """Errors on the held-out entries of each calibration split."""
         splits = self.side.splits
         return [self._errors(choice, k) for k in calibration_splits(splits)]
 
-    def _errors(self, choice: MixtureChoice | None, k: int) -> HeldOutErrors:
+    def _errors(self, choice: ComponentChoice | None, k: int) -> HeldOutErrors:
         if (choice, k) not in self.known:
-            split, engine, single = (
-                self.side.splits[k],
-                self.side.engine,
-                self.singles[k],
-            )
-            model: KernelModel | MixtureModel = single
+            split, engine = self.side.splits[k], self.side.engine
+            model: KernelModel | MixtureModel = self.singles[k]
             if choice is not None:
+                assert isinstance(model, KernelModel)
                 assert isinstance(split.train, InMemoryDataset)
-                model = choice.fit(single, split.train.observed, engine, self.seed)
+                model = choice.fit(model, split.train.observed, engine, self.seed)
             i, j = split.hidden.rows, split.hidden.indices.astype(np.int64)
             x, std = model.predict(split.test_inputs, i, j, engine, std="observed")
             assert std is not None

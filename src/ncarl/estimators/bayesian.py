@@ -142,7 +142,7 @@ class BayesianNCARL(KernelEstimator):
     similarity_ : scipy.sparse.csr_array of shape (n, n)
         The strongest correlations of every column, without the row effects.
     history_ : dict of arrays
-        Per step of the last run of the columns, with one normal distribution: ``log_evidence``,
+        Per step of the last run of the columns, with one component: ``log_evidence``,
         ``penalized_evidence``, ``objective`` (minus the latter), ``change``, seconds.
     n_iter_, converged_, prior_strength_ : int, bool and float
         Number of steps, whether the runs converged, strength of the prior.

@@ -58,7 +58,8 @@ KernelModel ncarl.fitting.kernel_model kernel=Kernel|WideKernel centering=Center
     unit=unit sigma=real>=0 empty_columns=bool[n] fallback=float64[n] dtype=str
 MatrixModel ncarl.fitting.matrix_model X=float64[m,n]? factors=factors? unit=unit
     centering=Centering effects=float64[m] ridge=real>=0?
-MixtureModel ncarl.bayes.mixture_model mixture=GaussianMixture column_scales=float64[n]>0
+MixtureModel ncarl.bayes.mixture_model mixture=GaussianMixture
+    column_scales=float64[n]>0
 NeighborCorrection ncarl.bayes.model n_neighbors=int>0 weight=share std_factor=real>=0
 Scaler ncarl.centering unit=unit centering=Centering
 TwoSidedModel ncarl.bayes.model scaler=Scaler bounds=ValueBounds
