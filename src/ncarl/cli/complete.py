@@ -141,7 +141,7 @@ def complete(
         bayes_option(
             "Number of normal distributions of the rows, for tables with several kinds "
             "of rows; auto chooses it on held-out entries.",
-            parser=opt.number_or("auto"),
+            parser=opt.number_or("auto", whole=True),
             metavar="auto|INT",
         ),
     ] = None,
