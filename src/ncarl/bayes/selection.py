@@ -91,7 +91,7 @@ EARLY_STOP_RISE = 5e-3
 COMPONENTS_GRID, MIN_ROWS_EACH = (4, 8, 16), 8
 #: Floating-point operations of an E-step of a mixture that is tried, at most.
 MAX_MIXTURE_STEP_FLOPS = 2e10
-#: A mixture must reduce the squared error by so many standard errors.
+#: A mixture must reduce the squared error of one component by so many standard errors.
 N_STANDARD_ERRORS = 2.0
 
 #: A side with a smaller weight is dropped.
@@ -708,8 +708,9 @@ class MixtureSearch:
         splits = self.side.splits
         self.singles = [self.side.model(trial, k) for k in range(len(splits))]
         used = range(count_selection_splits(splits))
-        rows = np.concatenate([splits[k].hidden.rows for k in used])
-        columns = np.concatenate([splits[k].hidden.indices for k in used])
+        hidden = [splits[k].hidden for k in used]
+        rows = np.concatenate([part.rows for part in hidden])
+        places = rows, np.concatenate([part.indices for part in hidden])
         least = np.concatenate([self._errors(None, k).errors for k in used])
         for count in self.counts:
             improved = False
@@ -718,8 +719,10 @@ class MixtureSearch:
                 errors = np.concatenate([self._errors(choice, k).errors for k in used])
                 error = root_mean_square(errors)
                 self.trials.append({**asdict(choice), "error": error})
-                first = must and self.choice is None
-                if first or is_improvement(errors, least, rows, columns):
+                # Chance must not make a mixture of one; its size matters less.
+                first = self.choice is None
+                n_errors = N_STANDARD_ERRORS if first else 0.0
+                if (must and first) or is_improvement(errors, least, places, n_errors):
                     self.choice, least, improved = choice, errors, True
             if not improved:
                 break
@@ -744,14 +747,15 @@ class MixtureSearch:
         return self.known[choice, k]
 
 
-def is_improvement(errors: Array, before: Array, rows: Array, columns: Array) -> bool:
-    """Whether squared errors are smaller, and by more than chance explains."""
+def is_improvement(
+    errors: Array, before: Array, positions: tuple[Array, Array], n_errors: float
+) -> bool:
+    """Whether squared errors decrease, by ``n_errors`` standard errors at least."""
     gains = before**2 - errors**2
     gain = float(gains.mean())
-    size = effective_sample_size(gains - gain, rows, columns)
-    standard_error = float(gains.std()) / np.sqrt(size)
-    least = MIN_ERROR_GAIN * float(np.mean(before**2))
-    return bool(gain > max(least, N_STANDARD_ERRORS * standard_error))
+    size = effective_sample_size(gains - gain, *positions)
+    chance = n_errors * float(gains.std()) / np.sqrt(size)
+    return bool(gain > max(chance, MIN_ERROR_GAIN * float(np.mean(before**2))))
 
 
 def _float32_allowed(config: ModelConfig, engine: Engine) -> bool:
