@@ -285,8 +285,6 @@ class TwoSidedModel:
         m, n = observed.shape
         model = self.columns
         inner = self.scaler.transform(observed)
-        kernels = model.components if isinstance(model, MixtureModel) else [model]
-        sources = [DeviationSource.from_model(kernel) for kernel in kernels]
         # If other sides contribute, deviations are rescaled to their standard ones.
         kind = "observed" if transductive and model.kernel.s > 0.0 else None
         means, stds = self.complete(
@@ -299,9 +297,9 @@ class TwoSidedModel:
             chunk = slice(first, min(first + step, m))
             part = inner.take_rows(np.arange(chunk.start, chunk.stop))
             if isinstance(model, MixtureModel):
-                X = _sample_mixture(part, n_draws, rng, model, sources, engine)
+                X = _sample_mixture(part, n_draws, rng, model, engine)
             else:
-                X = sources[0].draw(part, n_draws, rng, engine)
+                X = _sample_deviations(part, n_draws, rng, model, engine)
             X = X.reshape(n_draws, -1, n)
             if stds is None:
                 X *= factors
@@ -316,48 +314,31 @@ class TwoSidedModel:
         return drawn
 
 
-@dataclass(frozen=True)
-class DeviationSource:
-    """Draws deviations from the conditional means of a model."""
-
-    model: KernelModel  # without centering
-    factor: Array  # Cholesky factor of its kernel
-    scales: Array  # (n,): units of the columns
-
-    @classmethod
-    def from_model(cls, model: KernelModel) -> DeviationSource:
-        """Source of deviations of rows under a model."""
-        scales = model.centering.column_scales
-        uncentered = Centering.at_means(np.zeros(len(scales)))
-        try:
-            factor, _ = cholesky_with_jitter(
-                model.kernel.K, np.arange(len(scales)), 0.0
-            )
-        except NotPositiveDefiniteError as error:
-            message = "the kernel of the columns is not positive semidefinite"
-            raise NotPositiveDefiniteError(message) from error
-        return cls(replace(model, centering=uncentered), factor, scales)
-
-    def draw(
-        self, observed: Observations, n_draws: int, rng: np.random.Generator,
-        engine: Engine,
-    ) -> Array:  # fmt: skip
-        """Deviations of some rows with noise, shape (n_draws * m, n)."""
-        m, n = observed.shape
-        repeated = observed.take_rows(np.tile(np.arange(m), n_draws))
-        prior = rng.standard_normal((n_draws * m, n)) @ self.factor.T
-        noise_std = np.sqrt(self.model.kernel.s)
-        noise = noise_std * rng.standard_normal(repeated.n_observed)
-        seen = prior[repeated.rows, repeated.indices] + noise
-        completed, _ = self.model.complete(repeated.with_values(seen), engine)
-        X = prior - completed + noise_std * rng.standard_normal(prior.shape)
-        X *= self.scales
-        return np.asarray(X)
+def _sample_deviations(
+    observed: Observations, n_draws: int, rng: np.random.Generator, model: KernelModel,
+    engine: Engine,
+) -> Array:  # fmt: skip
+    """Draws of the deviations of some rows with noise, shape (n_draws * m, n)."""
+    m, n = observed.shape
+    try:
+        factor, _ = cholesky_with_jitter(model.kernel.K, np.arange(n), 0.0)
+    except NotPositiveDefiniteError as error:
+        message = "the kernel of the columns is not positive semidefinite"
+        raise NotPositiveDefiniteError(message) from error
+    uncentered = replace(model, centering=Centering.at_means(np.zeros(n)))
+    repeated = observed.take_rows(np.tile(np.arange(m), n_draws))
+    prior = rng.standard_normal((n_draws * m, n)) @ factor.T
+    noise_std = np.sqrt(model.kernel.s)
+    noise = noise_std * rng.standard_normal(repeated.n_observed)
+    seen = prior[repeated.rows, repeated.indices] + noise
+    completed, _ = uncentered.complete(repeated.with_values(seen), engine)
+    X = prior - completed + noise_std * rng.standard_normal(prior.shape)
+    return np.asarray(X * model.centering.column_scales)
 
 
 def _sample_mixture(
     observed: Observations, n_draws: int, rng: np.random.Generator, model: MixtureModel,
-    sources: list[DeviationSource], engine: Engine,
+    engine: Engine,
 ) -> Array:  # fmt: skip
     """Draws of the deviations of some rows from their means under a mixture.
 
@@ -367,15 +348,14 @@ def _sample_mixture(
     bounds = np.cumsum(model.responsibilities(observed, engine), axis=1)[:, :-1]
     labels = (rng.random((n_draws, m, 1)) > bounds).sum(axis=2)
     X = np.empty((n_draws, m, n))
-    for k, (component, source) in enumerate(
-        zip(model.components, sources, strict=True)
-    ):
+    for k, component in enumerate(model.components):
         draws, rows = np.nonzero(labels == k)
         if len(rows) == 0:
             continue
         distinct, position = np.unique(rows, return_inverse=True)
         means, _ = component.complete(observed.take_rows(distinct), engine)
-        deviations = source.draw(observed.take_rows(rows), 1, rng, engine)
+        part = observed.take_rows(rows)
+        deviations = _sample_deviations(part, 1, rng, component, engine)
         X[draws, rows] = means[position] + deviations
     X -= model.complete(observed, engine)[0]
     return X

@@ -218,10 +218,11 @@ class BayesianFit:
             errors_by_side["columns"] = mixture.held_out_errors(choice)
             mixed = self._fit_blend(errors_by_side, splits, sides)
             # The nearest rows may have corrected what a mixture would.
-            if self.config.components is not None or mixed.error <= blend.error:
-                blend = mixed
-            else:
+            enough = mixed.error**2 < blend.error**2 * (1.0 - MIN_ERROR_GAIN)
+            if self.config.components is None and not enough:
                 choice = None
+            else:
+                blend = mixed
         if self.is_auto and blend.weight == 1.0:
             sides = ["columns"]
         fitted: dict[str, FittedSide] = {}
