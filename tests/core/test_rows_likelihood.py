@@ -10,9 +10,15 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.stats import multivariate_normal
 
 from ncarl.blocks import cut_blocks
-from ncarl.core.rows import Kernel, row_likelihood, use_precision_form
+from ncarl.core.rows import (
+    Kernel,
+    row_likelihood,
+    row_log_likelihoods,
+    use_precision_form,
+)
 from ncarl.core.types import LikelihoodSums
 from ncarl.engines.threads import Threads
 from ncarl.exceptions import NotPositiveDefiniteError
@@ -86,21 +92,22 @@ def way(request):
     torch.set_num_threads(before)
 
 
-def naive(V, seen, K, s, offsets=None, scales=None):
+def naive(V, seen, K, s, offsets=None, scales=None, weights=None):
     """Sums over all rows with one explicit inverse per row."""
+    weights = np.ones(len(V)) if weights is None else weights
     n = len(K)
     B, pull, fit, log_det = np.zeros((n, n)), np.zeros(n), 0.0, 0.0
     V = V.astype(float) - (0.0 if offsets is None else offsets)
     V = V * (1.0 if scales is None else scales)
-    for v, o in zip(V, seen, strict=True):
+    for v, o, w in zip(V, seen, weights, strict=True):
         if o.any():
             A = K[np.ix_(o, o)].astype(float) + s * np.eye(o.sum())
             inverse = np.linalg.inv(A)
             y = inverse @ v[o]
-            B[np.ix_(o, o)] += inverse - np.outer(y, y)
-            pull[o] += y
-            fit += v[o] @ y
-            log_det += np.linalg.slogdet(A)[1]
+            B[np.ix_(o, o)] += w * (inverse - np.outer(y, y))
+            pull[o] += w * y
+            fit += w * v[o] @ y
+            log_det += w * np.linalg.slogdet(A)[1]
     return B, pull, fit, log_det
 
 
@@ -308,6 +315,81 @@ def test_sums_do_not_depend_on_the_number_of_threads(
     np.testing.assert_array_equal(one.missing_inverse_sum, many.missing_inverse_sum)
     assert (one.fit, one.log_det) == (many.fit, many.log_det)
     check(many, kernel, naive(V, seen, K, 1.0, shared["offsets"]))
+
+
+@pytest.mark.parametrize("side", SIDES)
+class TestWeightsAndLikelihoodsOfRows:
+    @pytest.mark.parametrize("dtype", ["float32", "float64"])
+    def test_sums_match_the_weighted_formula(
+        self, backend, side, dtype, rng, masked, well_conditioned, solved_on, kernel_for
+    ):
+        seen = mixed_mask(rng)
+        V, w = (rng.standard_normal(seen.shape), rng.random(len(seen)))
+        V, w = V.astype(dtype), w.astype(dtype)
+        K, offsets = well_conditioned(rng, N, dtype), rng.standard_normal(N)
+        kernel, (block,) = kernel_for(K, 0.5, side), cut_blocks(masked(V, seen), 1)
+        assert len(block.groups) - 1 < block.n_rows  # some masks are equal
+        with solved_on(side):
+            sums = row_likelihood(
+                block, kernel=kernel, offsets=offsets, backend=backend,
+                weights=w[block.rows],
+            )  # fmt: skip
+        assert sums.B.dtype == sums.sum_y.dtype == dtype
+        expected = naive(V, seen, K, 0.5, offsets, weights=w.astype(float))
+        check(sums, kernel, expected, 1e-11 if dtype == "float64" else 2e-4)
+
+    def test_whole_weights_equal_repeated_rows(
+        self, backend, side, rng, masked, mixed, solved_on, kernel_for
+    ):
+        seen, V, K, block = mixed
+        counts, kernel = rng.integers(0, 4, len(seen)), kernel_for(K, 1.0, side)
+        assert (counts == 0).any()
+        repeated = masked(np.repeat(V, counts, axis=0), np.repeat(seen, counts, axis=0))
+        (many,) = cut_blocks(repeated, 1)
+        with solved_on(side):
+            weighted = row_likelihood(
+                block, kernel=kernel, backend=backend,
+                weights=counts[block.rows].astype(float),
+            )  # fmt: skip
+            plain = row_likelihood(many, kernel=kernel, backend=backend)
+        assert weighted.n_precision_rows == plain.n_precision_rows
+        B, log_det = complete_sums(plain, kernel)
+        check(weighted, kernel, (B, plain.sum_y, plain.fit, log_det))
+
+    def test_log_likelihoods_of_rows_match_scipy(
+        self, backend, side, rng, mixed, solved_on, kernel_for
+    ):
+        seen, V, K, block = mixed
+        mean, s = rng.standard_normal(N), 0.3
+        expected = np.zeros(len(V))  # of rows without observed entries
+        for i, o in enumerate(seen):
+            if o.any():
+                A = K[np.ix_(o, o)] + s * np.eye(o.sum())
+                expected[i] = multivariate_normal.logpdf(V[i, o], mean[o], A)
+        with solved_on(side):
+            found = row_log_likelihoods(
+                block, kernel=kernel_for(K, s, side), offsets=mean, backend=backend
+            )
+        np.testing.assert_allclose(found, expected[block.rows], rtol=1e-10, atol=1e-10)
+
+
+@given(seen=masks(), data=st.data())
+def test_kept_rows_of_a_block_are_those_of_the_matrix(masked, seen, data):
+    V = np.arange(seen.size, dtype=float).reshape(seen.shape)
+    kept = data.draw(arrays(bool, len(seen)))
+    (block,) = cut_blocks(masked(V, seen), 1)
+    part = block.take_rows(kept[block.rows])
+    np.testing.assert_array_equal(part.rows, block.rows[kept[block.rows]])
+    found = np.zeros_like(seen)
+    for g in range(len(part.groups) - 1):
+        rows, entries, o = part.group(g)
+        assert rows.stop > rows.start
+        where = np.ix_(part.rows[rows], o)
+        np.testing.assert_array_equal(part.values[entries], V[where].ravel())
+        found[where] = True
+    np.testing.assert_array_equal(found, seen & kept[:, None])
+    assert part.groups[-1] == part.n_rows == kept.sum()
+    assert part.indptr[-1] == len(part.values) == found.sum()
 
 
 class TestJitter:

@@ -6,18 +6,21 @@ import pytest
 from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_allclose
-from scipy.stats import yeojohnson, yeojohnson_normmax
+from scipy.integrate import quad
+from scipy.stats import norm, yeojohnson, yeojohnson_normmax
 
+from ncarl.tables import TableImputer
 from ncarl.tables.encoding import (
     fit_category_encoder,
     fit_number_encoder,
     fit_yeo_johnson,
     inverse_yeo_johnson,
     is_skewed,
+    normal_scores,
     skewness,
     yeo_johnson,
 )
-from ncarl.tables.frames import ColumnData
+from ncarl.tables.frames import ColumnData, validate_table
 
 
 def numbers(values):
@@ -68,14 +71,43 @@ def test_coordinates_are_standard_and_invertible(how, unit):
     assert_allclose(code.inverse_transform(z), x, rtol=1e-6)
 
 
-def test_expected_value_is_the_mean_in_data_units():
+@pytest.mark.parametrize("how", [None, "power"])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_moments_are_those_of_standardized_draws(how, sign):
     rng = np.random.default_rng(2)
-    x = np.exp(rng.standard_normal(400))
-    code = fit_number_encoder(numbers(x), "power")
-    drawn = code.inverse_transform(0.4 + 0.5 * rng.standard_normal(200_000))
-    (mean,) = code.expected_value(np.array([0.4]), np.array([0.5]))
-    assert mean == pytest.approx(drawn.mean(), rel=0.02)
-    assert mean > code.inverse_transform(np.array([0.4]))[0] * 1.02
+    x = 7.0 + sign * np.exp(rng.standard_normal(400))
+    code = fit_number_encoder(numbers(x), how)
+    centers, deviations = np.array([-0.5, 0.4, 0.9]), np.array([0.3, 0.5, 0.0])
+    means, variances = code.moments(centers, deviations)
+    for j in range(3):
+        z = centers[j] + deviations[j] * rng.standard_normal(200_000)
+        drawn = (code.inverse_transform(z) - x.mean()) / x.std()
+        assert means[j] == pytest.approx(drawn.mean(), abs=0.01)
+        assert variances[j] == pytest.approx(drawn.var(), rel=0.03, abs=1e-12)
+    if how:  # the tail counts
+        center = code.standardize(code.inverse_transform(centers[:2]))
+        assert (sign * (means[:2] - center) > 0.01).all()
+
+
+@pytest.mark.parametrize("unit", [1e-250, 1e-9, 1.0, 1e250, 1e306])
+@pytest.mark.parametrize("how", [None, "power"])
+def test_standardized_values_are_restored_in_any_unit(how, unit):
+    x = unit * (3.0 + np.exp(np.random.default_rng(1).standard_normal(150)))
+    code = fit_number_encoder(numbers(x), how)
+    standardized = code.standardize(x)
+    assert standardized.mean() == pytest.approx(0.0, abs=1e-9)
+    assert standardized.std() == pytest.approx(1.0)
+    assert_allclose(code.restore(standardized), x, rtol=1e-12)
+    plain = fit_number_encoder(numbers(x / unit), how)
+    assert_allclose(standardized, plain.standardize(x / unit), atol=1e-9)
+    z = np.linspace(-2.0, 2.0, 9)
+    moments = code.moments(z, np.full(9, 0.3))
+    assert_allclose(moments, plain.moments(z, np.full(9, 0.3)), atol=1e-6)
+
+
+def test_restored_values_are_finite():
+    code = fit_number_encoder(numbers(np.linspace(-1e300, 1e300, 30)), None)
+    assert np.isfinite(code.restore(np.array([-1e9, 1e9]))).all()
 
 
 @given(
@@ -87,7 +119,7 @@ def test_finite_numbers_have_finite_coordinates_and_values(x, how, other):
     code = fit_number_encoder(numbers(x), how)
     z = code.transform(np.array([*x, other])) if code.n_coordinates else np.zeros(1)
     assert np.isfinite(z).all()
-    assert np.isfinite(code.expected_value(z, np.ones(len(z)))).all()
+    assert np.isfinite(code.moments(z, np.ones(len(z)))).all()
     assert (np.diff(code.inverse_transform(np.linspace(-9, 9, 19))) >= 0).all()
 
 
@@ -102,6 +134,75 @@ def test_codes_of_categories_have_mean_0_and_covariance_1(values):
     assert_allclose(known.mean(axis=0), 0.0, atol=1e-9)
     assert_allclose(known.T @ known / len(known), np.eye(k - 1), atol=1e-9)
     assert np.isnan(z[[v is None for v in values]]).all()
+
+
+@pytest.mark.parametrize("far", [1e300, -1e300])
+@pytest.mark.parametrize("how", [None, "power"])
+def test_values_far_outside_have_finite_coordinates(how, far):
+    x = 1e-281 * np.exp(np.random.default_rng(1).standard_normal(50))
+    for sign in (1.0, -1.0):
+        code = fit_number_encoder(numbers(sign * x), how)
+        z = code.transform(np.array([far, sign * x[0]]))
+        assert np.isfinite(z).all()
+        assert (z[0] > z[1]) == (far > 0)
+
+
+frequencies = st.lists(st.integers(1, 50), min_size=3, max_size=9).map(
+    lambda counts: np.array(counts) / np.sum(counts)
+)
+
+
+@given(frequencies)
+def test_scores_are_standard_and_increasing(p):
+    scores = normal_scores(p)
+    assert scores.shape == (len(p), 1)
+    assert p @ scores[:, 0] == pytest.approx(0.0, abs=1e-9)
+    assert p @ scores[:, 0] ** 2 == pytest.approx(1.0)
+    assert (np.diff(scores[:, 0]) > 0).all()
+
+
+def test_scores_are_means_of_the_normal_between_quantiles():
+    p = np.array([0.1, 0.35, 0.15, 0.4])
+    bounds = norm.ppf(np.append(0.0, np.cumsum(p)).clip(0.0, 1.0))
+    means = [
+        quad(lambda x: x * norm.pdf(x), low, high)[0] / share
+        for low, high, share in zip(bounds[:-1], bounds[1:], p, strict=True)
+    ]
+    size = np.sqrt(p @ np.square(means))
+    assert_allclose(normal_scores(p)[:, 0], means / size, atol=1e-9)
+
+
+def read(series):
+    frame = pd.DataFrame({"x": series})
+    return validate_table(TableImputer(), frame, reset=True).read_column(0)
+
+
+def test_ordered_categories_get_one_coordinate():
+    sizes = ["small", "medium", "large", "huge"]
+    values = ["large", "small", None, "medium", "small"]
+    data = read(pd.Series(pd.Categorical(values, sizes, ordered=True)))
+    code = fit_category_encoder(data)
+    assert code.labels == ("small", "medium", "large")  # that occur, in order
+    assert code.is_ordered and code.n_coordinates == 1
+    assert_allclose(code.codes, normal_scores(np.array([0.5, 0.25, 0.25])))
+    z = code.encode(data)[:, 0]
+    assert z[1] == z[4] < z[3] < z[0] and np.isnan(z[2])
+
+
+def test_unordered_and_two_categories_are_not_ordered():
+    unordered = fit_category_encoder(read(pd.Series(pd.Categorical([*"abcab"]))))
+    two = read(pd.Series(pd.Categorical([*"abba"], ["b", "a"], ordered=True)))
+    assert not unordered.is_ordered and unordered.n_coordinates == 2
+    assert not fit_category_encoder(two).is_ordered
+    assert fit_category_encoder(two).labels == ("b", "a")
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_one_category_has_no_coordinate(ordered):
+    data = read(pd.Series(pd.Categorical([*"aa"], ["b", "a"], ordered=ordered)))
+    code = fit_category_encoder(data)
+    assert code.n_coordinates == 0 and not code.is_ordered
+    assert code.encode(data).shape == (2, 0)
 
 
 def test_labels_of_any_type_are_sorted():

@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
 from ncarl.bayes.em import combine_row_forms
+from ncarl.blocks import as_one_block
 from ncarl.core.linalg import mean_diagonal, sandwich, spd_inverse, symmetrize
 from ncarl.core.rows import (
     Kernel,
@@ -30,6 +32,7 @@ from ncarl.core.rows import (
 )
 from ncarl.core.types import Array, Block, LikelihoodSums
 from ncarl.engines.base import Engine
+from ncarl.engines.threads import Threads
 from ncarl.observations import Observations
 
 #: Noise variance without noise, as a fraction of the mean variance.
@@ -85,7 +88,7 @@ class GaussianMixture:
         logs = np.empty((observed.shape[0], self.n_components))
         parts = engine.map(
             _log_likelihoods_of_block,
-            engine.place(observed),
+            _place(observed, engine),
             kernels=self.kernels(with_precision=needs_precision(observed)),
             means=self.means,
             log_weights=np.log(self.weights),
@@ -120,6 +123,12 @@ class MixtureFit:
 
     mixture: GaussianMixture
     objective: list[float]  # log likelihood minus the penalty of the prior
+
+
+def _place(observed: Observations, engine: Engine) -> Any:
+    # Each block has its sums of all components, which takes longer than the rows.
+    single = isinstance(engine, Threads) and engine.n_jobs == 1
+    return [as_one_block(observed)] if single else engine.place(observed)
 
 
 def needs_precision(observed: Observations) -> bool:
@@ -165,7 +174,7 @@ def fit_mixture(
     engine: Engine, *, max_iter: int, tol: float,
 ) -> MixtureFit:  # fmt: skip
     """EM from ``start``, until a step gains less than ``tol`` per observed entry."""
-    blocks, with_precision = engine.place(observed), needs_precision(observed)
+    blocks, with_precision = _place(observed, engine), needs_precision(observed)
     mixture, objective = start, []
     for _ in range(max_iter):
         kernels = mixture.kernels(with_precision=with_precision)

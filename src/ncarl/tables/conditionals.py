@@ -1,11 +1,11 @@
 """Conditional distributions of the cells of a table under mixtures of normals.
 
 `condition_rows` gives the distribution of every cell given the other cells of its row:
-of missing cells as they are, and on request of observed ones as if they were missing
-and their row had not been in the fit. With ``A = K_oo``, ``y = A^-1 (v - mean_o)`` and
-a cell with coordinates ``b``, the error of its prediction is ``(A^-1)_bb^-1 y_b`` and
-the missing coordinates change by ``-K_uo A^-1_ob`` times that. A row with the share
-``w`` in the covariance is taken out of it by a Sherman-Morrison update.
+of missing cells as they are, and on request of observed ones as if they were missing.
+With ``A = K_oo``, ``y = A^-1 (v - mean_o)`` and a cell with coordinates ``b`` the error
+of its prediction is ``(A^-1)_bb^-1 y_b`` and the missing coordinates change by
+``-K_uo A^-1_ob`` times that. Nothing else of the cell may remain in the completed row,
+not even in the last digits: trees would find it in rows that are equal otherwise.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from scipy.special import logsumexp, ndtr
 
 from ncarl.bayes.mixture import GaussianMixture
 from ncarl.core.types import Array
-from ncarl.engines.threads import Threads
-from ncarl.observations import Observations
 from ncarl.tables.encoding import CategoryEncoder, NumberEncoder
 
 #: Rows that are conditioned at a time.
@@ -29,9 +27,6 @@ CHUNK_ROWS = 2_000
 MAX_BATCH_ELEMENTS = 4_000_000
 #: Components with a smaller weight do not count for the features of a row.
 MIN_WEIGHT = 1e-3
-#: Largest part of the squared length of a row that its own share in the covariance
-#: explains, so that the update stays well-conditioned.
-MAX_OWN_PART = 0.9
 
 
 @dataclass(frozen=True)
@@ -145,7 +140,6 @@ class _Conditioning:
         #: Directions in which categories follow each other, and the variances there.
         self.axes = {t: self._axis(t) for t in self.probabilities}
         self.axis_variances = {t: np.ones((count, m)) for t in self.probabilities}
-        self.own_shares = self._own_shares() if leave_out else np.zeros((count, m))
 
     def _axis(self, t: int) -> Array:
         """Direction of the coordinates that depends most on the others."""
@@ -158,14 +152,6 @@ class _Conditioning:
         if len(b) == 1 or len(others) == 0:
             return np.eye(len(b))[0]
         return np.linalg.svd(K[np.ix_(b, others)])[0][:, 0]
-
-    def _own_shares(self) -> Array:
-        """Responsibilities of the components for the rows."""
-        if self.mixture.n_components == 1:
-            return np.ones_like(self.log_weights)
-        observed = Observations.from_dense(self.Z)
-        logs = self.mixture.log_likelihoods(observed, Threads(n_jobs=1)).T
-        return np.asarray(np.exp(logs - logsumexp(logs, axis=0)))
 
     def _factorize(self, k: int, index: Array) -> tuple[Array, Array, Array]:
         """Rows of the covariance, inverse Cholesky factors and log-determinants."""
@@ -208,34 +194,18 @@ class _Conditioning:
         self.variances[k][at] -= np.einsum("gan,gan->gn", C, G)
         for t in self.probabilities:
             self._add_missing_categories(k, t, at, C, G)
-        r = index.shape[1]
-        if not self.leave_out:
-            fits = np.einsum("ga,ga->g", v, y)
-            self.log_weights[k, at] -= 0.5 * (fits + log_dets)
-            return
-        count, own = float(mixture.counts[k]), self.own_shares[k, at]
-        # The mean and the covariance without the row, to first order.
-        away = (count + 1.0) / np.maximum(count + 1.0 - own, 0.5)
-        y = y * away[:, None]
-        fits = away * np.einsum("ga,ga->g", v, y)
-        w = own / (count + mixture.shrinkage_rows)
-        w = np.minimum(w, MAX_OWN_PART / np.maximum(fits, 1e-300))
-        rest = 1.0 - w * fits
-        self.log_weights[k, at] -= 0.5 * (
-            (1.0 - w) * fits / rest + log_dets + np.log(rest) - r * np.log1p(-w)
-        )
-        ratio = w / rest
-        self._leave_out_scalars(k, at, index, Ai, y, w, rest, ratio)
-        for t in self.blocks:
-            self._leave_out_block(k, t, at, Ai, y, w, rest, ratio)
+        fits = np.einsum("ga,ga->g", v, y)
+        self.log_weights[k, at] -= 0.5 * (fits + log_dets)
+        if self.leave_out:
+            self._leave_out_scalars(k, at, index, Ai, y)
+            for t in self.blocks:
+                self._leave_out_block(k, t, at, Ai, y)
 
     def _leave_out_scalars(
-        self, k: int, at: Array, index: Array, Ai: Array, y: Array, w: Array,
-        rest: Array, ratio: Array,
-    ) -> None:  # fmt: skip
-        precisions = np.diagonal(Ai, axis1=1, axis2=2) + ratio[:, None] * y**2
-        errors = y / rest[:, None] / precisions
-        variances = 1.0 / (precisions * (1.0 - w)[:, None])
+        self, k: int, at: Array, index: Array, Ai: Array, y: Array
+    ) -> None:
+        variances = 1.0 / np.diagonal(Ai, axis1=1, axis2=2)
+        errors = y * variances
         rows, positions = np.nonzero(self.cell_of[index] >= 0)
         i, j = at[rows], index[rows, positions]
         e, variance = errors[rows, positions], variances[rows, positions]
@@ -253,29 +223,29 @@ class _Conditioning:
             covariances = variance[some][:, None, None]
             self._set_probabilities(k, t, i[some], means, covariances)
 
-    def _leave_out_block(
-        self, k: int, t: int, at: Array, Ai: Array, y: Array, w: Array, rest: Array,
-        ratio: Array,
-    ) -> None:  # fmt: skip
+    def _leave_out_block(self, k: int, t: int, at: Array, Ai: Array, y: Array) -> None:
         b = self.cells[t].coordinates
         has = np.flatnonzero(self.observed[at, b[0]])
         if len(has) == 0:
             return
         rows = at[has]
-        span = self.observed[rows, : b[0]].sum(axis=1)[:, None] + np.arange(len(b))
+        span = self._span(rows, b)
         y_b = y[has[:, None], span]
         P = Ai[has[:, None, None], span[:, :, None], span[:, None, :]]
-        P = P + ratio[has, None, None] * y_b[:, :, None] * y_b[:, None, :]
-        inverse = np.linalg.inv(P)
-        e = np.einsum("gab,gb->ga", inverse, y_b) / rest[has, None]
-        covariances = inverse / (1.0 - w[has])[:, None, None]
+        covariances = np.linalg.inv(P)
+        e = np.einsum("gab,gb->ga", covariances, y_b)
         assert self.errors is not None
         self.errors[k][rows[:, None], b] = e
         means = self.Z[rows[:, None], b] - e
         self.means[k][rows[:, None], b] = means
-        fits = (1.0 - w[has]) * np.einsum("ga,gab,gb->g", e, P, e)
-        self.own_density[k, rows, t] = -0.5 * (np.linalg.slogdet(covariances)[1] + fits)
+        log_dets = np.linalg.slogdet(covariances)[1]
+        fits = np.einsum("ga,ga->g", e, y_b)
+        self.own_density[k, rows, t] = -0.5 * (log_dets + fits)
         self._set_probabilities(k, t, rows, means, covariances)
+
+    def _span(self, rows: Array, b: Array) -> Array:
+        """Positions of the coordinates ``b`` among the observed ones of rows."""
+        return self.observed[rows, : b[0]].sum(axis=1)[:, None] + np.arange(len(b))
 
     def _add_missing_categories(
         self, k: int, t: int, at: Array, C: Array, G: Array
@@ -341,10 +311,12 @@ class _Conditioning:
         m, n = self.Z.shape
         features = np.zeros((len(self.cells), m, n), dtype=np.float32)
         assert self.errors is not None
+        least = min(MIN_WEIGHT, 0.5 / len(W))
+        W = np.where(least < W, W, 0.0)
+        W /= W.sum(axis=0)
         for k in range(self.mixture.n_components):
             full = np.where(self.observed, self.Z, self.means[k])
-            counts = W[k].max(axis=1) > MIN_WEIGHT
-            for at, index in batches(self.observed & counts[:, None]):
+            for at, index in batches(self.observed & W[k].any(axis=1)[:, None]):
                 C, half, _ = self._factorize(k, index)
                 G = np.swapaxes(half, 1, 2) @ (half @ C)
                 cells = self.cell_of[index]
@@ -358,11 +330,16 @@ class _Conditioning:
                     b = self.cells[t].coordinates
                     has = np.flatnonzero(self.observed[at, b[0]])
                     rows = at[has]
-                    start = self.observed[rows, : b[0]].sum(axis=1)
-                    span = start[:, None] + np.arange(len(b))
                     e = self.errors[k][np.ix_(rows, b)]
-                    shift = np.einsum("gb,gbn->gn", e, G[has[:, None], span])
+                    G_b = G[has[:, None], self._span(rows, b)]
+                    shift = np.einsum("gb,gbn->gn", e, G_b)
                     features[t, rows] += W[k, rows, t, None] * (full[rows] - shift)
+        for t, cell in enumerate(self.cells):
+            b, own = cell.coordinates, self.observed[:, cell.coordinates[0]]
+            known = self.observed & own[:, None]
+            features[t][known] = self.Z[known]
+            means = self.means[:, own][:, :, b]  # G contains a part of the noise
+            features[t][np.ix_(own, b)] = np.einsum("km,kmb->mb", W[:, own, t], means)
         return features
 
 

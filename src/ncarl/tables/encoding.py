@@ -10,7 +10,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -141,6 +141,16 @@ def _check_supported_kinds(data_columns: list[ColumnData]) -> None:
         )
 
 
+def without_transform(column: ColumnSchema, data: ColumnData | None) -> ColumnSchema:
+    """The column with an encoder that does not transform numbers."""
+    encoder = column.encoder
+    if data is None or not isinstance(encoder, NumberEncoder):
+        return column
+    if encoder.exponent is None:
+        return column
+    return replace(column, encoder=fit_number_encoder(data, None))
+
+
 def encode_table(
     n_rows: int, columns: Sequence[ColumnSchema], data: Sequence[ColumnData | None]
 ) -> Array:
@@ -184,7 +194,8 @@ class NumberEncoder:
 
     def transform(self, values: Array) -> Array:
         """Coordinates of values."""
-        inner = values / self.scale - self.shift / self.scale
+        with np.errstate(over="ignore"):
+            inner = values / self.scale - self.shift / self.scale
         inner = np.clip(inner, -MAX_ABS_COORDINATE, MAX_ABS_COORDINATE)
         if self.exponent is None:
             return inner

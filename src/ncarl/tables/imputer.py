@@ -29,6 +29,7 @@ from ncarl.tables.encoding import (
     NumberEncoder,
     encode_table,
     fit_columns,
+    without_transform,
 )
 from ncarl.tables.frames import (
     ColumnData,
@@ -38,8 +39,13 @@ from ncarl.tables.frames import (
     read_column_as,
     validate_table,
 )
-from ncarl.tables.model import TableModel, TablePredictions, fit_table_model
-from ncarl.tables.selection import EFFORTS, select_mixture
+from ncarl.tables.model import (
+    TableModel,
+    TablePredictions,
+    fit_table_model,
+    mean_predictions,
+)
+from ncarl.tables.selection import EFFORTS, Effort, MixtureChoice, select_mixture
 from ncarl.text import MAX_LISTED, count_of, join_names
 from ncarl.validation import (
     MAX_NUMBER,
@@ -139,8 +145,9 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         The joint normal distribution of the coordinates: one for a column of numbers,
         booleans or ordered categories, k - 1 for a column of k categories. None if no
         column varies.
-    table_model_ : TableModel or None
-        The fitted mixtures and trees.
+    table_models_ : list of TableModel
+        The fitted mixtures and trees; with ``effort="best"`` also those of a table in
+        which no column is transformed.
     n_components_ : int
         Number of components of the mixtures.
     shrinkage_rows_ : float
@@ -267,11 +274,10 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             self.indicator_ = make_missing_indicator(had_missing, self.missing_values)
         used = [(j, values) for j, values in enumerate(data) if values is not None]
         self._integer_columns = {j for j, values in used if self._is_integer(values)}
-        Z = encode_table(table.n_rows, self.columns_, data)
         self.model_: BayesianNCARL | None = None
-        self.table_model_: TableModel | None = None
-        if Z.shape[1]:
-            self._fit_stages(Z, data)
+        self.table_models_: list[TableModel] = []
+        if any(len(column.coordinate_index) for column in self.columns_):
+            self._fit_models(table, data)
         self.n_iter_ = 0 if self.model_ is None else self.model_.n_iter_
         if self.model_ is not None and not self.model_.converged_ and self.tol > 0.0:
             warnings.warn(
@@ -282,28 +288,25 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             )
         return self
 
-    def _fit_stages(self, Z: Array, data: Sequence[ColumnData | None]) -> None:
-        effort = EFFORTS[self.effort]
-        auto = isinstance(self.shrinkage_rows, str)
-        pseudo_rows = float(Z.shape[1] if auto else self.shrinkage_rows)
-        count = None if isinstance(self.components, str) else int(self.components)
-        cells = [
-            Cell(j, column.coordinate_index, column.encoder)
-            for j, column in enumerate(self.columns_)
-            if column.encoder is not None and len(column.coordinate_index)
-        ]
-        targets = {cell.position: _targets(cell, data[cell.position]) for cell in cells}
-        seed = self.random_state
-        choice = select_mixture(
-            cells, Z, targets, self._fit_trial, effort, pseudo_rows=pseudo_rows,
-            n_components=count, fixed_pooled=not auto, seed=seed,
-        )  # fmt: skip
-        normal = self._fit_normal(Z, choice.pseudo_rows, self.tol)
-        pooled = _pooled_distribution(normal, Z, choice.pseudo_rows)
-        model = fit_table_model(
-            cells, Z, targets, pooled, choice, effort, seed=seed, n_jobs=self.n_jobs
-        )
-        self.model_, self.table_model_ = normal, model
+    def _fit_models(
+        self, table: TableAdapter, data: Sequence[ColumnData | None]
+    ) -> None:
+        effort, encodings = EFFORTS[self.effort], [self.columns_]
+        if effort.untransformed_too and self.transform_skewed == "auto":
+            plain = [
+                without_transform(column, values)
+                for column, values in zip(self.columns_, data, strict=True)
+            ]
+            encodings += [plain] if plain != self.columns_ else []
+        effort = effort.share(len(encodings))
+        self.table_models_, choice = [], None
+        for columns in encodings:
+            normal, model = self._fit_stages(table, data, columns, effort, choice)
+            self.table_models_.append(model)
+            self.model_ = self.model_ or normal
+            choice = model.choice
+        model = self.table_models_[0]
+        choice = model.choice
         self.n_components_ = choice.n_components
         self.shrinkage_rows_ = choice.pseudo_rows
         self.held_out_error_, self.trials_ = choice.error, list(choice.trials)
@@ -311,6 +314,34 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.blend_ = {names[j]: stage.weights for j, stage in model.numbers.items()}
         for j, category in model.categories.items():
             self.blend_[names[j]] = category.blend.tree_weight
+
+    def _fit_stages(
+        self, table: TableAdapter, data: Sequence[ColumnData | None],
+        columns: list[ColumnSchema], effort: Effort, choice: MixtureChoice | None,
+    ) -> tuple[BayesianNCARL, TableModel]:  # fmt: skip
+        seed = self.random_state
+        Z = encode_table(table.n_rows, columns, data)
+        auto = isinstance(self.shrinkage_rows, str)
+        pseudo_rows = float(Z.shape[1] if auto else self.shrinkage_rows)
+        count = None if isinstance(self.components, str) else int(self.components)
+        cells = [
+            Cell(j, column.coordinate_index, column.encoder)
+            for j, column in enumerate(columns)
+            if column.encoder is not None and len(column.coordinate_index)
+        ]
+        targets = {cell.position: _targets(cell, data[cell.position]) for cell in cells}
+        if choice is None:
+            choice = select_mixture(
+                cells, Z, targets, self._fit_trial, effort, pseudo_rows=pseudo_rows,
+                n_components=count, fixed_pooled=not auto, seed=seed,
+            )  # fmt: skip
+        normal = self._fit_normal(Z, choice.pseudo_rows, self.tol)
+        pooled = _pooled_distribution(normal, Z, choice.pseudo_rows)
+        model = fit_table_model(
+            columns, cells, Z, targets, pooled, choice, effort, seed=seed,
+            n_jobs=self.n_jobs,
+        )  # fmt: skip
+        return normal, model
 
     def _fit_trial(self, Z: Array, pseudo_rows: float) -> GaussianMixture:
         model = self._fit_normal(Z, pseudo_rows, max(self.tol, TRIAL_TOL))
@@ -397,8 +428,8 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             the imputed values. Rows without any observed value in the columns that
             the model uses stay as they are, with a warning.
         """
-        table, data, Z = self._read_rows(X)
-        predictions = self._predict(Z)
+        table, data = self._read_rows(X)
+        predictions = self._predict(table, data)
         empty = empty_rows(table.n_rows, data)
         if empty.any():
             places = join_names(np.flatnonzero(empty).tolist(), MAX_LISTED)
@@ -413,9 +444,8 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             encoder = self.columns_[j].encoder
             if isinstance(encoder, CategoryEncoder):
                 shares = predictions.probabilities.get(j)
-                count = int(values.missing.sum())
-                best = np.zeros(count, np.int64) if shares is None else shares.argmax(1)
-                imputed[j] = self._labels(encoder, best)
+                best = None if shares is None else shares.argmax(axis=1)
+                imputed[j] = self._labels(encoder, best, values)
             else:
                 means, _ = predictions.numbers.get(j, (None, None))
                 imputed[j] = self._numbers(j, means, values)
@@ -444,21 +474,21 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """
         count = check_integer("n_draws", n_draws, low=1)
         seed = check_integer("random_state", random_state, low=0)
-        table, data, Z = self._read_rows(X)
-        predictions = self._predict(Z)
+        table, data = self._read_rows(X)
+        predictions = self._predict(table, data)
         empty = empty_rows(table.n_rows, data)
         rng = np.random.default_rng(seed)
         tables = []
         for d in range(count):
             drawn: dict[int, Array] = {}
-            if self.table_model_ is not None:
-                drawn = self.table_model_.sample(Z, predictions, d, rng)
+            if models := self.table_models_:
+                one = models[d % len(models)]
+                drawn = one.sample(table.n_rows, data, predictions, d, rng)
             imputed = {}
             for j, values in self._columns_to_impute(data):
                 encoder = self.columns_[j].encoder
                 if isinstance(encoder, CategoryEncoder):
-                    first = np.zeros(int(values.missing.sum()), np.int64)
-                    imputed[j] = self._labels(encoder, drawn.get(j, first))
+                    imputed[j] = self._labels(encoder, drawn.get(j), values)
                 else:
                     imputed[j] = self._numbers(j, drawn.get(j), values)
             tables.append(self._fill_table(table, data, imputed, empty))
@@ -471,10 +501,17 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             if values is not None and values.missing.any():
                 yield j, values
 
-    def _labels(self, encoder: CategoryEncoder, positions: Array) -> Array:
+    def _labels(
+        self, encoder: CategoryEncoder, positions: Array | None, values: ColumnData
+    ) -> Array:
+        """Imputed labels of a column; None stands for a constant column."""
         labels = np.empty(len(encoder.labels), dtype=object)
         labels[:] = encoder.labels
-        return labels[positions]
+        if positions is None:
+            return labels[np.zeros(int(values.missing.sum()), dtype=np.int64)]
+        # Cells with a new category are predicted too, but are not missing.
+        lacks = encoder.label_positions(values) < 0
+        return labels[positions[values.missing[lacks]]]
 
     def _numbers(self, j: int, standardized: Array | None, values: ColumnData) -> Array:
         """Imputed numbers of a column; None stands for a constant column."""
@@ -529,8 +566,8 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             are NaN.
         """
         coverage = check_fraction("level", level, strict=True)
-        table, data, Z = self._read_rows(X)
-        predictions = self._predict(Z)
+        table, data = self._read_rows(X)
+        predictions = self._predict(table, data)
         low, high = {}, {}
         empty = empty_rows(table.n_rows, data)
         for j, (column, values) in enumerate(zip(self.columns_, data, strict=True)):
@@ -543,9 +580,13 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 ends = self._numbers(j, None, values)
                 low[name][missing] = high[name][missing] = ends
             else:
-                assert self.table_model_ is not None
-                stage = self.table_model_.numbers[j]
-                down, up = stage.scores.quantiles(coverage)
+                down, up = np.mean(
+                    [
+                        model.numbers[j].scores.quantiles(coverage)
+                        for model in self.table_models_
+                    ],
+                    axis=0,
+                )
                 mean, std = predictions.numbers[j]
                 low[name][missing] = self._numbers(j, mean - down * std, values)
                 high[name][missing] = self._numbers(j, mean + up * std, values)
@@ -572,8 +613,8 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             1; where it is a new one, all have 0. In rows without any observed value
             they are the frequencies of the fit.
         """
-        table, data, Z = self._read_rows(X)
-        predictions = self._predict(Z)
+        table, data = self._read_rows(X)
+        predictions = self._predict(table, data)
         frames = {}
         for j, (column, values) in enumerate(zip(self.columns_, data, strict=True)):
             encoder = column.encoder
@@ -607,8 +648,8 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         out += [f"{INDICATOR_PREFIX}{names[j]}" for j in self._indicator_features()]
         return np.array(out, dtype=object)
 
-    def _read_rows(self, X: Any) -> tuple[TableAdapter, list[ColumnData | None], Array]:
-        """``X`` as a table, the data of its used columns, and their coordinates."""
+    def _read_rows(self, X: Any) -> tuple[TableAdapter, list[ColumnData | None]]:
+        """``X`` as a table, and the data of its used columns."""
         check_is_fitted(self)
         self._check_delta()
         table = self._validate_table(X, reset=False)
@@ -621,12 +662,17 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             None if column.encoder is None else read_column_as(table, j, column.kind)
             for j, column in enumerate(self.columns_)
         ]
-        return table, data, encode_table(table.n_rows, self.columns_, data)
+        return table, data
 
-    def _predict(self, Z: Array) -> TablePredictions:
-        if self.table_model_ is None:
-            return TablePredictions({}, {})
-        return self.table_model_.predict(Z, self.n_jobs)
+    def _predict(
+        self, table: TableAdapter, data: Sequence[ColumnData | None]
+    ) -> TablePredictions:
+        return mean_predictions(
+            [
+                model.predict(table.n_rows, data, self.n_jobs)
+                for model in self.table_models_
+            ]
+        )
 
     def _clip_and_round(self, j: int, encoder: NumberEncoder, values: Array) -> Array:
         if self.clip or encoder.exponent is not None:

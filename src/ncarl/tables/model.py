@@ -7,10 +7,12 @@ errors for rows that they were not trained on.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
+from sklearn.utils.parallel import Parallel, delayed
 
 from ncarl.bayes.mixture import GaussianMixture, fit_mixture, initial_mixture
 from ncarl.bayes.model import ConformalScores
@@ -26,10 +28,11 @@ from ncarl.tables.conditionals import (
     draw_rows,
     mean_of_members,
 )
-from ncarl.tables.encoding import NumberEncoder
+from ncarl.tables.encoding import ColumnSchema, NumberEncoder, encode_table
+from ncarl.tables.frames import ColumnData
 from ncarl.tables.selection import Effort, MixtureChoice, sample_rows
+from ncarl.tables.similar_rows import FourierRidge, fit_fourier_ridge
 from ncarl.tables.trees import (
-    MIN_TREE_ROWS,
     CrossFittedTrees,
     ProbabilityBlend,
     cross_fit,
@@ -41,6 +44,8 @@ from ncarl.tables.trees import (
 MAX_ROWS = 10_000
 #: Numbers in the completed rows that trees are trained on.
 MAX_FEATURES = 50_000_000
+#: Columns with fewer observed cells have no predictors but the mixture.
+MIN_TRAINING_ROWS = 30
 #: Steps of EM, and its tolerance.
 MAX_ITER, TOL = 25, 2e-4
 #: Part of the mean variance that is added to the variance of every cell.
@@ -48,14 +53,25 @@ VARIANCE_FLOOR = 0.1
 
 
 @dataclass(frozen=True)
+class Predictor:
+    """A regression of the numbers of a column on completed rows."""
+
+    model: CrossFittedTrees | FourierRidge | None  # None predicts what the mixture does
+    corrects: bool  # whether it predicts the error of the mixture
+
+    def predict(self, base: Array, features: Array) -> Array:
+        """Predicted numbers from those of the mixture and completed rows."""
+        found = 0.0 if self.model is None else self.model.predict(features)
+        return np.asarray(base + found if self.corrects else found)
+
+
+@dataclass(frozen=True)
 class NumberStage:
     """How the cells of a column of numbers are predicted, in standard deviations."""
 
-    #: Weights of the mean of the column, of the mixture corrected by trees (by itself
-    #: without trees), and of direct trees.
+    #: Weights of the mean of the column, which is 0, and of the predictors.
     weights: Array
-    residual: CrossFittedTrees | None
-    direct: CrossFittedTrees | None
+    predictors: tuple[Predictor, ...]
     #: Factor of the standard deviations of the mixtures, and their mean square.
     std_factor: float
     mean_variance: float
@@ -63,11 +79,9 @@ class NumberStage:
 
     def predict(self, base: Array, features: Array) -> Array:
         """Expected numbers from those of the mixture and completed rows."""
-        residual = (
-            base if self.residual is None else base + self.residual.predict(features)
-        )
-        direct = 0.0 if self.direct is None else self.direct.predict(features)
-        return np.asarray(self.weights[1] * residual + self.weights[2] * direct)
+        pairs = zip(self.weights[1:], self.predictors, strict=True)
+        parts = [w * each.predict(base, features) for w, each in pairs if w > 0.0]
+        return np.asarray(sum(parts, np.zeros(len(base))))
 
     def deviations(self, variances: Array) -> Array:
         """Standard deviations from the variances of the mixture."""
@@ -103,14 +117,18 @@ class TablePredictions:
 class TableModel:
     """The fitted model of the coordinates of a table."""
 
+    columns: Sequence[ColumnSchema]
     cells: list[Cell]
     members: list[GaussianMixture]
     numbers: dict[int, NumberStage]  # by position of the column
     categories: dict[int, CategoryStage]
     choice: MixtureChoice
 
-    def predict(self, Z: Array, n_jobs: int | None) -> TablePredictions:
-        """Predict the missing cells of rows of coordinates."""
+    def predict(
+        self, n_rows: int, data: Sequence[ColumnData | None], n_jobs: int | None
+    ) -> TablePredictions:
+        """Predict the missing cells of rows with these columns."""
+        Z = encode_table(n_rows, self.columns, data)
         base = self._condition(Z)
         jobs = (delayed(self._predict_cell)(cell, base, Z) for cell in self.cells)
         found = Parallel(n_jobs, prefer="threads")(jobs)
@@ -141,8 +159,8 @@ class TableModel:
         return means, stage.deviations(variances)
 
     def sample(
-        self, Z: Array, predictions: TablePredictions, member: int,
-        rng: np.random.Generator,
+        self, n_rows: int, data: Sequence[ColumnData | None],
+        predictions: TablePredictions, member: int, rng: np.random.Generator,
     ) -> dict[int, Array]:  # fmt: skip
         """One draw of all missing cells: numbers (in standard deviations) and labels.
 
@@ -150,6 +168,7 @@ class TableModel:
         the size of the errors of the model.
         """
         mixture = self.members[member % len(self.members)]
+        Z = encode_table(n_rows, self.columns, data)
         parts = [
             self._draw_rows(Z[first : first + CHUNK_ROWS], mixture, rng)
             for first in range(0, max(1, len(Z)), CHUNK_ROWS)
@@ -186,9 +205,25 @@ class TableModel:
         return drawn
 
 
+def mean_predictions(parts: Sequence[TablePredictions]) -> TablePredictions:
+    """Means of the predictions of several models."""
+    if not parts:
+        return TablePredictions({}, {})
+    numbers = {}
+    for j in parts[0].numbers:
+        means, deviations = zip(*(part.numbers[j] for part in parts), strict=True)
+        numbers[j] = np.mean(means, axis=0), np.mean(deviations, axis=0)
+    probabilities = {
+        j: np.mean([part.probabilities[j] for part in parts], axis=0)
+        for j in parts[0].probabilities
+    }
+    return TablePredictions(numbers, probabilities)
+
+
 def fit_table_model(
-    cells: list[Cell], Z: Array, targets: dict[int, Array], pooled: GaussianMixture,
-    choice: MixtureChoice, effort: Effort, *, seed: int, n_jobs: int | None,
+    columns: Sequence[ColumnSchema], cells: list[Cell], Z: Array,
+    targets: dict[int, Array], pooled: GaussianMixture, choice: MixtureChoice,
+    effort: Effort, *, seed: int, n_jobs: int | None,
 ) -> TableModel:  # fmt: skip
     """Fit the mixtures and the trees of a table; arguments as in `select_mixture`."""
     some = sample_rows(Z, MAX_ROWS, seed)
@@ -203,7 +238,7 @@ def fit_table_model(
         delayed(trainer.train)(t) for t in range(len(cells))
     )
     numbers, categories = trainer.combine(found, choice.optimism)
-    return TableModel(cells, members, numbers, categories, choice)
+    return TableModel(columns, cells, members, numbers, categories, choice)
 
 
 def fit_members(
@@ -227,13 +262,13 @@ def fit_members(
 
 @dataclass
 class _TrainedCell:
-    """The trees of a cell, and predictions of its rows without the own cell."""
+    """The predictors of a cell, and predictions of its rows without the own cell."""
 
     observed: Array  # rows of the training rows
     target: Array
-    residual: CrossFittedTrees | None = None
-    direct: CrossFittedTrees | None = None
-    predictions: Array | None = None  # (rows, methods), of numbers
+    predictors: tuple[Predictor, ...] = ()  # of numbers
+    predictions: Array | None = None  # (rows, predictors + 1), first the mean of 0
+    trees: CrossFittedTrees | None = None  # of categories
     probabilities: Array | None = None  # (rows, classes), of trees
 
 
@@ -248,40 +283,54 @@ class _Trainer:
     seed: int
 
     def train(self, t: int) -> _TrainedCell:
-        """Train the trees of one cell."""
-        cell = self.cells[t]
+        """Train the predictors of one cell."""
+        cell, seed = self.cells[t], self.seed + 1000 * t
         j = cell.position
         observed = np.flatnonzero(~np.isnan(self.Z[:, cell.coordinates[0]]))
         target = self.targets[j][self.rows[observed]]
-        trained = _TrainedCell(observed, target)
-        enough = len(observed) >= MIN_TREE_ROWS and self.Z.shape[1] > 1
+        enough = len(observed) >= MIN_TRAINING_ROWS and self.Z.shape[1] > 1
         assert self.left_out.features is not None
         features = self.left_out.features[t, observed]
-        seed, n_trees = self.seed + 1000 * t, self.effort.n_trees
-        if not cell.is_number:
-            trained.target = target.astype(np.int64)
-            if enough:
-                n_classes = self.left_out.probabilities[j].shape[1]
-                trained.residual, trained.probabilities = cross_fit(
-                    features, trained.target, n_classes=n_classes, n_trees=n_trees,
-                    seed=seed,
-                )  # fmt: skip
-            return trained
-        base = self.left_out.numbers[j][0][observed]
-        predictions = [np.zeros(len(base)), base]
-        if enough:
-            options = {"n_classes": 0, "n_trees": n_trees}
-            trained.residual, residual = cross_fit(
-                features, target - base, seed=seed, **options
-            )
-            predictions[1] = base + residual
-            if self.effort.direct_trees:
-                trained.direct, direct = cross_fit(
-                    features, target, seed=seed + 500, **options
-                )
-                predictions.append(direct)
-        trained.predictions = np.column_stack(predictions)
+        if cell.is_number:
+            base = self.left_out.numbers[j][0][observed]
+            return self._train_number(observed, features, target, base, enough, seed)
+        trained = _TrainedCell(observed, target.astype(np.int64))
+        if enough and self.effort.n_trees:
+            n_classes = self.left_out.probabilities[j].shape[1]
+            trained.trees, trained.probabilities = cross_fit(
+                features, trained.target, n_classes=n_classes,
+                n_trees=self.effort.n_trees, seed=seed,
+            )  # fmt: skip
         return trained
+
+    def _train_number(
+        self, observed: Array, features: Array, target: Array, base: Array,
+        enough: bool, seed: int,
+    ) -> _TrainedCell:  # fmt: skip
+        predictors, predictions = [], [np.zeros(len(base))]
+
+        def add(corrects: bool, model: Any, left_out: Any) -> None:
+            predictors.append(Predictor(model, corrects))
+            predictions.append(base + left_out if corrects else left_out)
+
+        n_trees = self.effort.n_trees
+        if not enough:
+            add(True, None, 0.0)
+        elif self.effort.n_fourier_features:
+            n_features = min(self.effort.n_fourier_features, len(base) // 4)
+            model, left_out = fit_fourier_ridge(
+                features, target - base, n_features=n_features, seed=seed
+            )
+            add(True, model, left_out)
+        if enough and n_trees:
+            for k, corrects in enumerate((True, False)):
+                goal = target - base if corrects else target
+                found = cross_fit(
+                    features, goal, n_classes=0, n_trees=n_trees, seed=seed + 500 * k
+                )
+                add(corrects, *found)
+        columns = np.column_stack(predictions)
+        return _TrainedCell(observed, target, tuple(predictors), columns)
 
     def combine(
         self, trained: list[_TrainedCell], optimism: float
@@ -295,13 +344,10 @@ class _Trainer:
                 continue
             base = self.left_out.probabilities[cell.position][part.observed]
             blend = fit_probability_blend(base, part.probabilities, part.target)
-            categories[cell.position] = CategoryStage(blend, part.residual)
+            categories[cell.position] = CategoryStage(blend, part.trees)
         for group in by_methods.values():
             targets = [trained[t].target for t in group]
-            predictions = [
-                _pessimistic(trained[t].predictions, trained[t].target, optimism)
-                for t in group
-            ]
+            predictions = [_pessimistic(trained[t], optimism) for t in group]
             weights = fit_weights(predictions, targets)
             for t, w in zip(group, weights, strict=True):
                 stage = self._number_stage(t, trained[t], w, optimism)
@@ -321,16 +367,17 @@ class _Trainer:
         groups = np.arange(len(errors))  # one error per row: each a group of its own
         stds = factor * np.sqrt(floored)
         scores = ConformalScores.from_errors(errors, stds, groups, groups)
-        padded = np.append(weights, np.zeros(3 - len(weights)))
-        return NumberStage(padded, part.residual, part.direct, factor, mean, scores)
+        return NumberStage(weights, part.predictors, factor, mean, scores)
 
 
-def _pessimistic(predictions: Array | None, target: Array, optimism: float) -> Array:
+def _pessimistic(part: _TrainedCell, optimism: float) -> Array:
     """Predictions in which the errors of the corrected mixture are larger.
 
-    The mixture was fitted to the cells, the direct trees were trained without them.
+    The mixture was fitted to the cells, direct predictors were trained without them.
     """
-    assert predictions is not None
-    P = predictions.copy()
-    P[:, 1] = target - optimism * (target - P[:, 1])
+    assert part.predictions is not None
+    P = part.predictions.copy()
+    for k, predictor in enumerate(part.predictors, 1):
+        if predictor.corrects:
+            P[:, k] = part.target - optimism * (part.target - P[:, k])
     return P

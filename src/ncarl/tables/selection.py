@@ -22,8 +22,9 @@ from ncarl.tables.conditionals import Cell, RowConditionals, condition_rows
 #: Fits one normal distribution to rows, given the number of pseudo-rows.
 PooledFit = Callable[[Array, float], GaussianMixture]
 
-#: Share of the observed cells that is held out.
-HELD_OUT_SHARE = 0.1
+#: Share of the observed cells that is held out, and cells that are held out before no
+#: further split is made: trials are expensive.
+HELD_OUT_SHARE, ENOUGH_HELD_OUT, MAX_SPLITS = 0.1, 600, 3
 #: Rows that are used at most; of more, a sample.
 MAX_ROWS = 5_000
 #: Rows whose cells are left out one by one, to compare their errors.
@@ -47,14 +48,20 @@ class Effort:
     pseudo_row_factors: tuple[float, ...]  # of one pseudo-row per coordinate
     max_components: int
     n_members: int  # mixtures from different starts, which are averaged
+    n_fourier_features: int  # of the regression on similar rows
     n_trees: int  # in each of the cross-fitted ensembles
-    direct_trees: bool  # whether other trees predict cells without the mixture
+    untransformed_too: bool = False  # also without transforms of skewed columns
+
+    def share(self, count: int) -> Effort:
+        """The effort for one of ``count`` models that are averaged."""
+        members, trees = -(-self.n_members // count), -(-self.n_trees // count)
+        return replace(self, n_members=members, n_trees=trees)
 
 
 EFFORTS = {
-    "fast": Effort((1.0,), 1, 1, 4, False),
-    "default": Effort((1.0, 0.1, 10.0), 32, 2, 12, True),
-    "best": Effort((1.0, 0.1, 0.01, 10.0), 32, 6, 30, True),
+    "fast": Effort((1.0,), 1, 1, 150, 0),
+    "default": Effort((1.0, 0.1, 10.0), 32, 2, 300, 12, True),
+    "best": Effort((1.0, 0.1, 0.01, 10.0), 32, 8, 600, 60, True),
 }
 
 
@@ -171,6 +178,9 @@ def make_splits(
         for cell in cells:
             kept[np.ix_(held_out[cell.position], cell.coordinates)] = np.nan
         splits.append(_Split(kept, held_out, targets))
+        count = len(splits)
+        if count == MAX_SPLITS or count * hidden.n_observed >= ENOUGH_HELD_OUT:
+            break
     return splits
 
 

@@ -13,8 +13,6 @@ from ncarl.core.types import Array
 
 #: Parts that the rows are cut into; an ensemble is trained without each of them.
 N_FOLDS = 5
-#: Columns with fewer observed cells get no trees.
-MIN_TREE_ROWS = 30
 MIN_SAMPLES_LEAF = 2
 #: Tables with this many coordinates or more choose splits among a share of them.
 WIDE_TABLE, WIDE_SHARE = 30, 0.4
