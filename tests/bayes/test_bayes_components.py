@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import softmax
@@ -15,7 +16,10 @@ from ncarl.bayes import selection
 from ncarl.bayes.mixture import GaussianMixture
 from ncarl.bayes.mixture_model import MixtureModel
 from ncarl.estimators import validation
+from ncarl.estimators.persistence import estimator_from_state, estimator_state
 from ncarl.observations import Observations
+from ncarl.ratings import Recommender
+from ncarl.ratings.scoring import build_scorer
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 NAN = np.nan
@@ -255,8 +259,7 @@ class TestFit:
 
 class TestMethods:
     def test_draws_have_the_means_and_deviations_of_transform(self, clusters, fitted):
-        X, _, hidden = clusters
-        X = X.copy()
+        X = clusters[0].copy()
         X[:20, 1:] = NAN  # rows that may be of several components
         new = X[:40]
         missing = np.isnan(new)
@@ -313,6 +316,26 @@ class TestMethods:
         assert (loaded.components, loaded.components_) == ("auto", 4)
         assert_array_equal(loaded.kernel_, fitted.kernel_)
 
+    @pytest.mark.parametrize(
+        ("name", "change"),
+        [
+            ("mixture/weights", lambda x: 2.0 * x),
+            ("mixture/weights", lambda x: x[:2] / x[:2].sum()),
+            ("mixture/covariances", lambda x: x + np.arange(8.0)),
+            ("mixture/covariances", lambda x: -x),
+            ("mixture/means", lambda x: x * NAN),
+            ("column_scales", lambda x: 0.0 * x),
+        ],
+    )
+    def test_invalid_state_is_refused(self, fitted, name, change):
+        header, arrays = estimator_state(fitted, training_data=False)
+        header |= {"version": 1, "kind": "model"}
+        estimator_from_state(header, dict(arrays))
+        key = f"model_/columns/{name}"
+        arrays[key] = change(arrays[key])
+        with pytest.raises(ValueError, match=r"columns|GaussianMixture"):
+            estimator_from_state(header, arrays)
+
     def test_parameters(self):
         model = BayesianNCARL(components=4)
         assert clone(model).get_params()["components"] == 4
@@ -349,17 +372,17 @@ class TestErrors:
 
     def test_dask_and_torch(self, X):
         pytest.importorskip("dask")
-        with pytest.raises(ValueError, match="components=2.*engine Dask"):
+        with pytest.raises(ValueError, match=r"components=2.*engine Dask"):
             BayesianNCARL(components=2, engine=ncarl.Dask()).fit(X)
         pytest.importorskip("torch")
-        with pytest.raises(ValueError, match="components=2.*engine Torch"):
+        with pytest.raises(ValueError, match=r"components=2.*engine Torch"):
             BayesianNCARL(components=2, engine=ncarl.Torch(device="cpu")).fit(X)
 
     def test_engine_that_is_set_after_the_fit(self, clusters, fitted):
         pytest.importorskip("torch")
         engine = ncarl.Torch(device="cpu")
         model = clone(fitted).set_params(components=2, validation=0).fit(clusters[0])
-        with pytest.raises(ValueError, match="components=2.*engine Torch"):
+        with pytest.raises(ValueError, match=r"components=2.*engine Torch"):
             model.set_params(engine=engine).transform(clusters[0])
 
     def test_source_that_is_not_read_into_memory(self, X, tmp_path, monkeypatch):
@@ -371,6 +394,15 @@ class TestErrors:
         with pytest.raises(ValueError, match=r"components=2.* in memory.*\(\d+\)"):
             BayesianNCARL(**FEW, components=2).fit(rows)
         assert BayesianNCARL(**FEW, components="auto").fit(rows).components_ == 1
+
+    def test_recommender_needs_one_kernel(self, X):
+        i, j = np.nonzero(~np.isnan(X))
+        model = BayesianNCARL(**FEW, components=2, validation=0)
+        ratings = pd.DataFrame({"user": i, "item": j, "rating": X[i, j]})
+        with pytest.raises(ValueError, match=r"got components=2; use components=1"):
+            Recommender(model).fit(ratings)
+        with pytest.raises(ValueError, match="several kernels"):
+            build_scorer(model.fit(X))
 
     def test_too_few_rows(self, X):
         expected = "components=21 needs at least 2 rows.*got 40; use components=20 or"

@@ -180,7 +180,8 @@ def test_sparse_tables_too_large_to_complete_raise_before_the_fit(tmp_path, fail
         ("wnnm", ("--n-neighbors", 3), "ncarl or ncarl-cv"),
         *(("ncarl", options, "bayes") for options in (
             ("--prior-strength", "auto"), ("--clip", "none"), ("--round",),
-            ("--sides", "rows"), ("--components", "auto"), ("--noise", "learn"), ("--upper", "u.csv"),
+            ("--sides", "rows"), ("--components", "auto"),
+            ("--noise", "learn"), ("--upper", "u.csv"),
             ("--lower", "l.csv"), ("--level", "0.5"), ("--imputations", "2"))),
         ("ncarl", ("--validation", 0.1), "bayes or ncarl-cv or soft-impute"),
         ("ncarl-cv", ("--sides", "auto"), "bayes"),

@@ -3,5 +3,5 @@
 In reading order: `em` (the iteration for one side of a matrix), `mixture` and
 `mixture_model` (several Gaussians around its kernel), `model` (the fitted model of both
 sides, with row neighbors and conformal intervals), `selection` (held-out entries, the
-strength of the prior, the number of components, the blend of both sides, the whole fit).
+strength of the prior, the number of components, the blend of both sides, the fit).
 """

@@ -229,7 +229,7 @@ class BayesianNCARL(KernelEstimator):
         %(y)s
         """
         config, noise, clip = self._check_all_params()
-        engine = self._pick_engine(X)
+        engine = self._pick_engine(self.components, X)
         data, config = self._load_data_and_sides(self._mark_missing(X), engine, config)
         dataset = data.dataset
         check_component_rows(self.components, dataset)
@@ -432,15 +432,18 @@ class BayesianNCARL(KernelEstimator):
         columns = self._output_columns()
         return names if columns is None else np.asarray(columns.names(names), object)
 
-    def _pick_engine(self, X: Any = None, *, quiet: bool = False) -> Engine:
-        if self.components == 1:
+    def _pick_engine(
+        self, components: int | str, X: Any = None, *, quiet: bool = False
+    ) -> Engine:
+        if components == 1:
             return pick_engine(self.engine, data=X, quiet=quiet)
         name = self.engine
         engine = pick_engine("threads" if name == "auto" else name, quiet=quiet)
-        return check_threads_engine(engine, self.components)
+        return check_threads_engine(engine, components)
 
     def _resolve_engine(self) -> Engine:
-        return self._pick_engine(quiet=getattr(self, "_engine_picked", False))
+        fitted_here = getattr(self, "_engine_picked", False)
+        return self._pick_engine(self.components_, quiet=fitted_here)
 
     def _load_data_and_sides(
         self, X: Any, engine: Engine, config: FitConfig
