@@ -323,6 +323,7 @@ BAD = {
     "missing_values": ["NA", INF, True, [-1], 1j],
     "add_indicator": [1, None, "yes"],
     "keep_empty_features": [0, None, "no"],
+    "components": [0, -1, 1.5, "many", None, True, NAN],
 }  # fmt: skip
 CASES = [(name, value) for name, values in BAD.items() for value in values]
 

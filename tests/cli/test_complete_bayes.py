@@ -64,6 +64,16 @@ def test_parameters_are_passed_to_the_estimator(ncarl, csv, tmp_path, estimators
     assert (est.scale, est.dtype, est.engine) == ("columns", "float32", "auto")
 
 
+@pytest.mark.parametrize("given", [2, "auto"])
+def test_components_are_passed_and_reported(ncarl, csv, tmp_path, estimators, given):
+    result = ncarl("complete", csv, "-o", tmp_path / "out.csv", "--components", given)
+    (est,) = estimators
+    assert est.components == given
+    named = f"the columns by {est.components_} components"
+    assert (named in result.stdout) == (est.components_ > 1)
+    assert est.components_ == (2 if given == 2 else 1)
+
+
 def test_defaults_match_those_of_the_estimator(ncarl, csv, tmp_path, estimators):
     words = ("--prior-strength", "auto", "--noise", "per-column", "--clip", "auto")
     for k, options in enumerate(((), words, ("--clip", "none", "--center", "none"))):
@@ -170,7 +180,8 @@ def test_sparse_tables_too_large_to_complete_raise_before_the_fit(tmp_path, fail
         ("wnnm", ("--n-neighbors", 3), "ncarl or ncarl-cv"),
         *(("ncarl", options, "bayes") for options in (
             ("--prior-strength", "auto"), ("--clip", "none"), ("--round",),
-            ("--sides", "rows"), ("--noise", "learn"), ("--upper", "u.csv"),
+            ("--sides", "rows"), ("--components", "auto"),
+            ("--noise", "learn"), ("--upper", "u.csv"),
             ("--lower", "l.csv"), ("--level", "0.5"), ("--imputations", "2"))),
         ("ncarl", ("--validation", 0.1), "bayes or ncarl-cv or soft-impute"),
         ("ncarl-cv", ("--sides", "auto"), "bayes"),
@@ -227,6 +238,7 @@ def test_invalid_options_fail_before_the_fit(
         *(("--clip", "5,1"), ("--clip", "a,b"), ("--clip", "1"), ("--clip", "1,2,3")),
         *(("--level", "1"), ("--level", "much"), ("--imputations", "0")),
         *(("--noise", "much"), ("--gamma", "much"), ("--sides", "left")),
+        *(("--components", "many"), ("--components", "1.5")),
         ("--method", "magic"),
     ],
 )

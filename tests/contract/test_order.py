@@ -20,6 +20,7 @@ ESTIMATORS = {
     "wide": ncarl.WideNCARL(),
     "noisy": ncarl.NCARL(gamma=0.1, center="two-way"),
     "both sides": ncarl.BayesianNCARL(sides="both", random_state=3),
+    "mixture": ncarl.BayesianNCARL(components=2),
     "rows": ncarl.BayesianNCARL(sides="rows"),
     "apg": ncarl.Nuclear(solver="apg", lam="auto"),
     "svt": ncarl.Nuclear(solver="svt"),

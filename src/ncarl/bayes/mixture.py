@@ -13,12 +13,13 @@ and a Dirichlet prior of the weights.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp
-from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 
 from ncarl.bayes.em import combine_row_forms
 from ncarl.blocks import as_one_block
@@ -138,10 +139,16 @@ def needs_precision(observed: Observations) -> bool:
 
 def initial_mixture(
     completed: Array, pooled: GaussianMixture, n_components: int,
-    shrinkage_rows: float, seed: int,
+    shrinkage_rows: float, seed: int, units: Array | float = 1.0,
 ) -> GaussianMixture:  # fmt: skip
-    """Mixture around the centers of k-means of completed rows."""
-    clusters = KMeans(n_components, n_init=2, random_state=seed).fit(completed).labels_
+    """Mixture around the centers of k-means of completed rows over ``units``."""
+    from sklearn.cluster import KMeans  # slow to import
+
+    kmeans = KMeans(n_components, n_init=2, random_state=seed)
+    with warnings.catch_warnings():
+        # There are fewer different rows than components, which then coincide.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        clusters = kmeans.fit(completed / units).labels_
     rest = (1.0 - INITIAL_SHARE) / n_components
     R = np.eye(n_components)[clusters] * INITIAL_SHARE + rest
     counts, mean_0, K_0 = R.sum(axis=0), pooled.means[0], pooled.covariances[0]
@@ -155,6 +162,11 @@ def initial_mixture(
     return GaussianMixture(
         weights, means, covariances, shrinkage_rows, counts, pooled.noise
     )
+
+
+def component_shrinkages(n: int) -> tuple[float, float]:
+    """Numbers of pseudo-rows of a component of ``n`` columns that are tried."""
+    return 0.5 * n + 3.0, 3.0 * n + 10.0
 
 
 def fit_mixture(

@@ -17,6 +17,7 @@ from scipy.sparse import csr_array
 from scipy.stats import norm
 from threadpoolctl import threadpool_limits
 
+from ncarl.bayes.mixture_model import MixtureModel
 from ncarl.centering import Centering, Scaler, ValueBounds
 from ncarl.core.linalg import cholesky_with_jitter
 from ncarl.core.types import Array
@@ -179,7 +180,7 @@ class TwoSidedModel:
 
     scaler: Scaler  # units of the values
     bounds: ValueBounds  # of imputed values
-    columns: KernelModel | None
+    columns: KernelModel | MixtureModel | None
     rows: KernelModel | None  # of the transposed matrix
     weight: float  # of the column side in entries of the matrix of the fit
     neighbor_correction: NeighborCorrection | None = None  # of entries of that matrix
@@ -247,7 +248,7 @@ class TwoSidedModel:
 
     def _row_neighbors(self, inner: Observations, engine: Engine) -> RowNeighbors:
         if not self.neighbor_cache:
-            assert self.columns is not None
+            assert isinstance(self.columns, KernelModel)
             assert self.neighbor_correction is not None
             neighbors = find_row_neighbors(
                 self.columns, inner, engine, self.neighbor_correction.n_neighbors
@@ -256,7 +257,9 @@ class TwoSidedModel:
             self.neighbor_cache.append(neighbors)
         return self.neighbor_cache[0]
 
-    def _side_weights(self, transductive: bool) -> Iterator[tuple[KernelModel, float]]:
+    def _side_weights(
+        self, transductive: bool
+    ) -> Iterator[tuple[KernelModel | MixtureModel, float]]:
         if self.columns is None or self.rows is None:
             only = self.columns or self.rows
             assert only is not None
@@ -282,12 +285,6 @@ class TwoSidedModel:
         m, n = observed.shape
         model = self.columns
         inner = self.scaler.transform(observed)
-        uncentered = replace(model, centering=Centering.at_means(np.zeros(n)))
-        try:
-            factor, _ = cholesky_with_jitter(model.kernel.K, np.arange(n), 0.0)
-        except NotPositiveDefiniteError as error:
-            message = "the kernel of the columns is not positive semidefinite"
-            raise NotPositiveDefiniteError(message) from error
         # If other sides contribute, deviations are rescaled to their standard ones.
         kind = "observed" if transductive and model.kernel.s > 0.0 else None
         means, stds = self.complete(
@@ -299,8 +296,10 @@ class TwoSidedModel:
         for first in range(0, m, step):
             chunk = slice(first, min(first + step, m))
             part = inner.take_rows(np.arange(chunk.start, chunk.stop))
-            X = _sample_deviations(part, n_draws, rng, uncentered, factor, engine)
-            X *= model.centering.column_scales
+            if isinstance(model, MixtureModel):
+                X = _sample_mixture(part, n_draws, rng, model, engine)
+            else:
+                X = _sample_deviations(part, n_draws, rng, model, engine)
             X = X.reshape(n_draws, -1, n)
             if stds is None:
                 X *= factors
@@ -317,17 +316,49 @@ class TwoSidedModel:
 
 def _sample_deviations(
     observed: Observations, n_draws: int, rng: np.random.Generator, model: KernelModel,
-    cholesky_factor: Array, engine: Engine,
+    engine: Engine,
 ) -> Array:  # fmt: skip
     """Draws of the deviations of some rows with noise, shape (n_draws * m, n)."""
     m, n = observed.shape
+    try:
+        factor, _ = cholesky_with_jitter(model.kernel.K, np.arange(n), 0.0)
+    except NotPositiveDefiniteError as error:
+        message = "the kernel of the columns is not positive semidefinite"
+        raise NotPositiveDefiniteError(message) from error
+    uncentered = replace(model, centering=Centering.at_means(np.zeros(n)))
     repeated = observed.take_rows(np.tile(np.arange(m), n_draws))
-    prior = rng.standard_normal((n_draws * m, n)) @ cholesky_factor.T
+    prior = rng.standard_normal((n_draws * m, n)) @ factor.T
     noise_std = np.sqrt(model.kernel.s)
     noise = noise_std * rng.standard_normal(repeated.n_observed)
     seen = prior[repeated.rows, repeated.indices] + noise
-    completed, _ = model.complete(repeated.with_values(seen), engine)
-    return prior - completed + noise_std * rng.standard_normal(prior.shape)
+    completed, _ = uncentered.complete(repeated.with_values(seen), engine)
+    X = prior - completed + noise_std * rng.standard_normal(prior.shape)
+    return np.asarray(X * model.centering.column_scales)
+
+
+def _sample_mixture(
+    observed: Observations, n_draws: int, rng: np.random.Generator, model: MixtureModel,
+    engine: Engine,
+) -> Array:  # fmt: skip
+    """Draws of the deviations of some rows from their means under a mixture.
+
+    Each row of each draw is of one component, drawn by its responsibilities.
+    """
+    m, n = observed.shape
+    bounds = np.cumsum(model.responsibilities(observed, engine), axis=1)[:, :-1]
+    labels = (rng.random((n_draws, m, 1)) > bounds).sum(axis=2)
+    X = np.empty((n_draws, m, n))
+    for k, component in enumerate(model.components):
+        draws, rows = np.nonzero(labels == k)
+        if len(rows) == 0:
+            continue
+        distinct, position = np.unique(rows, return_inverse=True)
+        means, _ = component.complete(observed.take_rows(distinct), engine)
+        part = observed.take_rows(rows)
+        deviations = _sample_deviations(part, 1, rng, component, engine)
+        X[draws, rows] = means[position] + deviations
+    X -= model.complete(observed, engine)[0]
+    return X
 
 
 def average_predictions(

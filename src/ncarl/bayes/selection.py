@@ -1,8 +1,9 @@
 """The whole fit of `BayesianNCARL`: selection on held-out entries, then EM on all.
 
 `BayesianFit` is the fit. Below it: `ValidationSplit` (held-out entries),
-`StrengthSearch` (strength of the prior and number of steps), `HeldOutPredictor` and
-`Blend` (weights of the sides and of the nearest rows), `Stages` (the checkpoint).
+`StrengthSearch` (strength of the prior and number of steps), `MixtureSearch` (number of
+components), `HeldOutPredictor` and `Blend` (weights of the sides and of the nearest
+rows), `Stages` (the checkpoint).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from scipy.special import logsumexp
 
 from ncarl.bayes.em import (
     EMProblem,
@@ -22,6 +24,8 @@ from ncarl.bayes.em import (
     cast_values,
     em_step_flops,
 )
+from ncarl.bayes.mixture import component_shrinkages
+from ncarl.bayes.mixture_model import MixtureModel, fit_mixture_model
 from ncarl.bayes.model import (
     N_NEIGHBORS_GRID,
     ConformalScores,
@@ -83,6 +87,13 @@ PATIENCE, IMPROVEMENT_RTOL = 4, 3e-4
 #: Relative rise of the error that ends a run of expensive steps.
 EARLY_STOP_RISE = 5e-3
 
+#: Numbers of components that are tried, and the rows that each needs.
+COMPONENTS_GRID, MIN_ROWS_EACH = (4, 8, 16), 8
+#: Floating-point operations of an E-step of a mixture that is tried, at most.
+MAX_MIXTURE_STEP_FLOPS = 2e10
+#: A mixture must reduce the squared error of one component by so many standard errors.
+N_STANDARD_ERRORS = 2.0
+
 #: A side with a smaller weight is dropped.
 MIN_WEIGHT = 0.02
 #: The nearest rows are used if they reduce the squared error by this fraction, and by
@@ -104,13 +115,14 @@ class FitConfig:
     seed: int  # of the held-out entries
     max_iter: int  # most steps of a run
     tol: float  # gain of evidence per entry that ends a run
+    components: int | None = 1  # of the mixture of the columns; None to choose them
 
 
 @dataclass(frozen=True)
 class FittedSide:
     """The fit of one side."""
 
-    model: KernelModel
+    model: KernelModel | MixtureModel
     strength: float
     evidence: float
     history: dict[str, list[float]]
@@ -125,7 +137,7 @@ class BayesianFitResult:
 
     trials: list[dict[str, Any]]  # on held-out entries
     columns: FittedSide | None
-    rows: FittedSide | None
+    rows: FittedSide | None  # with a `KernelModel`
     blend: Blend
 
 
@@ -176,6 +188,7 @@ class BayesianFit:
     def run(self) -> BayesianFitResult:
         """Choose on held-out entries, then fit to all of them."""
         columns, rows = select_sides(self.config.sides, self.dataset)
+        columns |= self.config.components not in (1, None)
         sides = [name for name, on in (("columns", columns), ("rows", rows)) if on]
         splits = []
         if self.config.validation > 0.0:
@@ -184,6 +197,7 @@ class BayesianFit:
         best: dict[str, StrengthTrial] = {}
         errors_by_side: dict[str, list[HeldOutErrors]] = {}
         trials: list[dict[str, Any]] = []
+        mixture: MixtureSearch | None = None
         for name in sides if splits else ():
             if name == "rows" and self._can_skip_rows(errors_by_side, splits):
                 continue
@@ -192,9 +206,23 @@ class BayesianFit:
             best[name] = search.select(self.config.strength)
             errors_by_side[name] = search.held_out_errors(best[name])
             trials += [{"side": name, **asdict(trial)} for trial in search.trials]
+            if name == "columns" and self.config.components != 1:
+                mixture = self._search_mixture(search, best[name])
+                about = {"side": name, **asdict(best[name])}
+                trials += [{**about, **trial} for trial in mixture.trials]
         if splits:
             sides = list(best)
         blend = self._fit_blend(errors_by_side, splits, sides)
+        choice = self._default_mixture() if mixture is None else mixture.choice
+        if mixture is not None and choice is not None:
+            errors_by_side["columns"] = mixture.held_out_errors(choice)
+            mixed = self._fit_blend(errors_by_side, splits, sides)
+            # The nearest rows may have corrected what a mixture would.
+            enough = mixed.error**2 < blend.error**2 * (1.0 - MIN_ERROR_GAIN)
+            if self.config.components is None and not enough:
+                choice = None
+            else:
+                blend = mixed
         if self.is_auto and blend.weight == 1.0:
             sides = ["columns"]
         fitted: dict[str, FittedSide] = {}
@@ -202,6 +230,8 @@ class BayesianFit:
             fitted[name] = self._fit_side(name, best.get(name))
             if fitted[name].interrupted:
                 break
+            if name == "columns" and choice is not None:
+                fitted[name] = self._fit_mixture(fitted[name], choice)
         if "rows" not in fitted:
             blend = replace(blend, weight=1.0)
         both = fitted.get("columns"), fitted.get("rows")
@@ -241,7 +271,8 @@ class BayesianFit:
         columns, data = name == "columns", self.dataset
         oriented = splits if columns else [split.transpose() for split in splits]
         grid: tuple[int, ...] = ()
-        if self.is_auto and columns and isinstance(data, InMemoryDataset):
+        may_correct = self.is_auto and self.config.components in (1, None)
+        if may_correct and columns and isinstance(data, InMemoryDataset):
             grid = N_NEIGHBORS_GRID if can_compare_rows(data.observed) else ()
         return StrengthSearch(
             name,
@@ -254,6 +285,44 @@ class BayesianFit:
             make_observers=self.make_observers,
             n_neighbors_grid=grid,
         )
+
+    def _search_mixture(
+        self, search: StrengthSearch, trial: StrengthTrial
+    ) -> MixtureSearch:
+        given = self.config.components
+        counts = [given] if given else self._component_counts()
+        n = len(self.dataset.summary.column_counts)
+        mixture = MixtureSearch(
+            counts, component_shrinkages(n), search, self.config.seed
+        )
+        if counts:
+            mixture.select(trial, must=given is not None)
+        return mixture
+
+    def _component_counts(self) -> list[int]:
+        """Numbers of components that are affordable."""
+        summary = self.dataset.summary
+        if not isinstance(self.dataset, InMemoryDataset):
+            return []
+        flops = MAX_MIXTURE_STEP_FLOPS / em_step_flops(summary)
+        most = min(summary.n_observed_rows / MIN_ROWS_EACH, flops)
+        return [count for count in COMPONENTS_GRID if count <= most]
+
+    def _default_mixture(self) -> ComponentChoice | None:
+        """The mixture if nothing is held out."""
+        count = self.config.components
+        if count is None or count == 1:
+            return None
+        n = len(self.dataset.summary.column_counts)
+        return ComponentChoice(count, component_shrinkages(n)[0])
+
+    def _fit_mixture(self, side: FittedSide, choice: ComponentChoice) -> FittedSide:
+        single, data = side.model, self.dataset
+        assert isinstance(single, KernelModel) and isinstance(data, InMemoryDataset)
+        model = choice.fit(single, data.observed, self.engine, self.config.seed)
+        logs = model.log_likelihoods(data.observed, self.engine)
+        evidence = float(logsumexp(logs, axis=1).sum())
+        return replace(side, model=model, evidence=evidence)
 
     def _fit_side(self, name: str, trial: StrengthTrial | None) -> FittedSide:
         data = self.dataset if name == "columns" else _transpose(self.dataset)
@@ -453,6 +522,7 @@ class StrengthSearch:
         self.predictors: dict[int, HeldOutPredictor] = {}
         self.runs: list[_ValidationRun] = []
         self.trials: list[StrengthTrial] = []
+        self.fits: dict[tuple[StrengthTrial, int], GaussianParams] = {}
 
     def select(self, strength: float | None) -> StrengthTrial:
         """The best trial; a given strength is the only one that is tried."""
@@ -556,23 +626,8 @@ class StrengthSearch:
 
     def _compute_held_out_errors(self, trial: StrengthTrial) -> ArrayDict:
         arrays: ArrayDict = {}
-        last_runs = self.runs if self.trials[-1] == trial else []
         for k in calibration_splits(self.splits):
-            run = last_runs[k] if k < len(last_runs) else self._make_run(k)
-            reusable = run.curve and run.best_step == trial.steps
-            params = run.best_params if reusable else None
-            predictor = run.predictor
-            if params is None:
-                with self.make_observers(f"{self.name} again") as observers:
-                    result = predictor.problem.run(
-                        trial.strength,
-                        max_iter=trial.steps,
-                        tol=self.tol,
-                        observers=observers,
-                    )
-                if result.interrupted:
-                    raise KeyboardInterrupt
-                params = result.last.state.last_step.params
+            predictor, params = self._fitted(trial, k)
             errors, stds = predictor.errors_and_stds(params)
             arrays |= {f"errors {k}": errors, f"stds {k}": stds}
             if not self.n_neighbors_grid:
@@ -588,6 +643,120 @@ class StrengthSearch:
                     predictor.hidden.rows, predictor.columns, count
                 )
         return arrays
+
+    def _fitted(
+        self, trial: StrengthTrial, k: int
+    ) -> tuple[HeldOutPredictor, GaussianParams]:
+        """The predictor of a split, and the parameters of a trial there."""
+        last_runs = self.runs if self.trials[-1] == trial else []
+        run = last_runs[k] if k < len(last_runs) else self._make_run(k)
+        reusable = run.curve and run.best_step == trial.steps
+        params = run.best_params if reusable else self.fits.get((trial, k))
+        predictor = run.predictor
+        if params is None:
+            with self.make_observers(f"{self.name} again") as observers:
+                result = predictor.problem.run(
+                    trial.strength,
+                    max_iter=trial.steps,
+                    tol=self.tol,
+                    observers=observers,
+                )
+            if result.interrupted:
+                raise KeyboardInterrupt
+            params = result.last.state.last_step.params
+        self.fits[trial, k] = params
+        return predictor, params
+
+    def model(self, trial: StrengthTrial, k: int) -> KernelModel:
+        """The model of a trial, fitted to the training entries of a split."""
+        predictor, params = self._fitted(trial, k)
+        return predictor.problem.model(params)
+
+
+@dataclass(frozen=True)
+class ComponentChoice:
+    """A number of components, and their shrinkage."""
+
+    components: int
+    shrinkage_rows: float
+
+    def fit(
+        self, single: KernelModel, observed: Observations, engine: Engine, seed: int
+    ) -> MixtureModel:
+        """Fit the mixture around the single normal distribution of a fit."""
+        return fit_mixture_model(
+            single, observed, self.components, self.shrinkage_rows, engine, seed
+        )
+
+
+@dataclass
+class MixtureSearch:
+    """Search for a mixture of the rows in place of one normal distribution."""
+
+    counts: list[int]  # numbers of components to try, increasing
+    shrinkages: tuple[float, ...]
+    side: StrengthSearch  # the columns, with one normal distribution
+    seed: int
+
+    def __post_init__(self) -> None:
+        self.choice: ComponentChoice | None = None  # None for one normal distribution
+        self.trials: list[dict[str, Any]] = []
+        self.singles: list[KernelModel] = []  # by split
+        self.known: dict[tuple[ComponentChoice | None, int], HeldOutErrors] = {}
+
+    def select(self, trial: StrengthTrial, *, must: bool) -> None:
+        """Set ``choice``, to a mixture in any case if there ``must`` be one."""
+        splits = self.side.splits
+        self.singles = [self.side.model(trial, k) for k in range(len(splits))]
+        used = range(count_selection_splits(splits))
+        hidden = [splits[k].hidden for k in used]
+        rows = np.concatenate([part.rows for part in hidden])
+        places = rows, np.concatenate([part.indices for part in hidden])
+        least = np.concatenate([self._errors(None, k).errors for k in used])
+        for count in self.counts:
+            improved = False
+            for shrinkage_rows in self.shrinkages:
+                choice = ComponentChoice(count, shrinkage_rows)
+                errors = np.concatenate([self._errors(choice, k).errors for k in used])
+                error = root_mean_square(errors)
+                self.trials.append({**asdict(choice), "error": error})
+                # Chance must not make a mixture of one; its size matters less.
+                first = self.choice is None
+                n_errors = N_STANDARD_ERRORS if first else 0.0
+                if (must and first) or is_improvement(errors, least, places, n_errors):
+                    self.choice, least, improved = choice, errors, True
+            if not improved:
+                break
+
+    def held_out_errors(self, choice: ComponentChoice) -> list[HeldOutErrors]:
+        """Errors on the held-out entries of each calibration split."""
+        splits = self.side.splits
+        return [self._errors(choice, k) for k in calibration_splits(splits)]
+
+    def _errors(self, choice: ComponentChoice | None, k: int) -> HeldOutErrors:
+        if (choice, k) not in self.known:
+            split, engine = self.side.splits[k], self.side.engine
+            model: KernelModel | MixtureModel = self.singles[k]
+            if choice is not None:
+                assert isinstance(model, KernelModel)
+                assert isinstance(split.train, InMemoryDataset)
+                model = choice.fit(model, split.train.observed, engine, self.seed)
+            i, j = split.hidden.rows, split.hidden.indices.astype(np.int64)
+            x, std = model.predict(split.test_inputs, i, j, engine, std="observed")
+            assert std is not None
+            self.known[choice, k] = HeldOutErrors(split.hidden.values - x, std)
+        return self.known[choice, k]
+
+
+def is_improvement(
+    errors: Array, before: Array, positions: tuple[Array, Array], n_errors: float
+) -> bool:
+    """Whether squared errors decrease, by ``n_errors`` standard errors at least."""
+    gains = before**2 - errors**2
+    gain = float(gains.mean())
+    size = effective_sample_size(gains - gain, *positions)
+    chance = n_errors * float(gains.std()) / np.sqrt(size)
+    return bool(gain > max(chance, MIN_ERROR_GAIN * float(np.mean(before**2))))
 
 
 def _float32_allowed(config: ModelConfig, engine: Engine) -> bool:

@@ -136,6 +136,15 @@ def complete(
     rounding: Annotated[
         bool, bayes_option("Round imputed values to observed values.", "--round")
     ] = False,
+    components: Annotated[
+        str | None,
+        bayes_option(
+            "Number of normal distributions of the rows, for tables with several kinds "
+            "of rows; auto chooses it on held-out entries.",
+            parser=opt.number_or("auto", whole=True),
+            metavar="auto|INT",
+        ),
+    ] = None,
     alpha: Annotated[
         float | None, ncarl_option("Weight of the graph regularization.")
     ] = None,
@@ -240,6 +249,7 @@ def complete(
         "noise": noise,
         "clip": clip,
         "round": rounding or None,
+        "components": components,
         "alpha": alpha,
         "n_neighbors": n_neighbors,
         "gamma": gamma,

@@ -178,6 +178,8 @@ def describe_bayesian_model(est: Any) -> str:
     if est.neighbor_correction_ is not None:
         count = est.neighbor_correction_["n_neighbors"]
         sides += f", corrected by the {count} most similar rows"
+    if (count := getattr(est, "components_", 1)) > 1:
+        sides += f", the columns by {count} components"
     strength = f"prior strength {est.prior_strength_:.2g}"
     return f"{sides}; {strength}, center {est.center or 'none'}"
 

@@ -66,6 +66,7 @@ OPTION_METHODS = {
     **dict.fromkeys(
         [
             *("--sides", "--prior-strength", "--noise", "--clip", "--round"),
+            "--components",
             *("--lower", "--upper", "--level", "--imputations", "--imputations-out"),
         ],
         ("bayes",),

@@ -167,8 +167,8 @@ def takes_read_options(command: Callable[..., None]) -> Callable[..., None]:
     return with_options
 
 
-def number_or(*words: str) -> Callable[[str], float | str]:
-    """A parser of numbers that also takes some words.
+def number_or(*words: str, whole: bool = False) -> Callable[[str], float | str]:
+    """A parser of (whole) numbers that also takes some words.
 
     >>> parse = number_or("auto")
     >>> parse("0.5"), parse("Auto")
@@ -179,9 +179,10 @@ def number_or(*words: str) -> Callable[[str], float | str]:
         if text.lower() in words:
             return text.lower()
         try:
-            return float(text)
+            return int(text) if whole else float(text)
         except ValueError:
-            expected = " or ".join(["a number", *map(repr, words)])
+            number = "a whole number" if whole else "a number"
+            expected = " or ".join([number, *map(repr, words)])
             raise typer.BadParameter(f"must be {expected}, got {text!r}") from None
 
     return parse

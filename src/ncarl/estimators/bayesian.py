@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from ncarl.bayes.em import model_covariance
+from ncarl.bayes.mixture_model import MixtureModel
 from ncarl.bayes.model import TwoSidedModel
 from ncarl.bayes.selection import (
     BayesianFit,
@@ -38,10 +39,12 @@ from ncarl.estimators.base import (
 from ncarl.estimators.ncarl import KernelEstimator, TrainingData
 from ncarl.estimators.validation import (
     check_clip,
+    check_component_rows,
     check_dense_size,
     check_noise,
     check_positions,
     check_prior,
+    check_threads_engine,
     make_fit_config,
     make_missing_indicator,
     mark_missing,
@@ -116,19 +119,30 @@ class BayesianNCARL(KernelEstimator):
     keep_empty_features : bool, default=True
         Whether columns without observed entries in the fit, which are imputed from the
         prior, are part of the result of ``transform``.
+    components : int or "auto", default=1
+        Number of normal distributions of the rows. More than one are a mixture around
+        the kernel of the columns, for tables with several kinds of rows. "auto" tries
+        4, 8 and 16 where that is affordable, and takes what lowers the held-out error,
+        or 1. A mixture is computed on threads of this process and in double precision,
+        its rows must be in memory and have noise, and similar rows correct nothing.
 
     Attributes
     ----------
     kernel_ : array of shape (n, n)
-        Covariance of the columns (of the rows with ``sides="rows"``).
+        Covariance of the columns, of the whole mixture if it is one (of the rows with
+        ``sides="rows"``).
     noise_ : float, or array of shape (n,)
         Standard deviation of the noise, one for each column if these differ.
     log_evidence_ : float
         Log density of the observed entries under the column side.
+    components_ : int
+        Number of normal distributions of the rows.
+    mixture_weights_ : array of shape (components_,)
+        Their weights.
     similarity_ : scipy.sparse.csr_array of shape (n, n)
         The strongest correlations of every column, without the row effects.
     history_ : dict of arrays
-        Per step of the last run of the columns: ``log_evidence``,
+        Per step of the last run of the columns, with one component: ``log_evidence``,
         ``penalized_evidence``, ``objective`` (minus the latter), ``change``, seconds.
     n_iter_, converged_, prior_strength_ : int, bool and float
         Number of steps, whether the runs converged, strength of the prior.
@@ -139,7 +153,8 @@ class BayesianNCARL(KernelEstimator):
         ``weight`` of their mean error, the factor of standard deviations
         (``std_factor``).
     search_ : list of dict
-        The trials on held-out entries: side, strength, steps, error.
+        The trials on held-out entries: side, strength, steps, error; of mixtures also
+        ``components`` and the pseudo-rows (``shrinkage_rows``) that shrink these.
     std_factors_ : array of shape (n,) or None
         What the standard deviations of the model, of latent values too, are multiplied
         by in each column of the matrix of the fit, so that held-out errors over them
@@ -196,6 +211,7 @@ class BayesianNCARL(KernelEstimator):
     missing_values: Any = np.nan
     add_indicator: bool = False
     keep_empty_features: bool = True
+    components: int | str = 1
 
     _requires_same_columns = True  # each has its own unit and bounds
     _columns_hint = "sides='columns' or 'both'"
@@ -213,9 +229,10 @@ class BayesianNCARL(KernelEstimator):
         %(y)s
         """
         config, noise, clip = self._check_all_params()
-        engine = pick_engine(self.engine, data=X)
+        engine = self._pick_engine(self.components, X)
         data, config = self._load_data_and_sides(self._mark_missing(X), engine, config)
         dataset = data.dataset
+        check_component_rows(self.components, dataset)
         n, rows_only = dataset.summary.shape[1], self.sides == "rows"
         prior = check_prior(self.prior, n, rows_only=rows_only)
         scaled = self._should_scale_columns(dataset, noise)
@@ -243,6 +260,8 @@ class BayesianNCARL(KernelEstimator):
                 max_iter=config.max_iter,
             ),
         ).run()
+        rows = None if result.rows is None else result.rows.model
+        assert not isinstance(rows, MixtureModel)
         bounds = fit_value_bounds(
             dataset, clip, rounded=self.rounding is not None, by_column=scaled
         )
@@ -250,7 +269,7 @@ class BayesianNCARL(KernelEstimator):
             scaler,
             bounds,
             None if result.columns is None else result.columns.model,
-            None if result.rows is None else result.rows.model,
+            rows,
             result.blend.weight,
             result.blend.neighbor_correction,
             result.blend.std_factors,
@@ -278,6 +297,20 @@ class BayesianNCARL(KernelEstimator):
         if not self.transposed_:
             stds = stds * scaler.centering.column_scales
         return float(stds[0]) if bool(np.all(stds == stds[0])) else stds
+
+    @property
+    def components_(self) -> int:
+        """Number of normal distributions of the rows."""
+        return len(self.mixture_weights_)
+
+    @property
+    def mixture_weights_(self) -> Array:
+        """Weights of the normal distributions of the rows."""
+        check_is_fitted(self)
+        columns = self.model_.columns
+        if isinstance(columns, MixtureModel):
+            return columns.mixture.weights.copy()
+        return np.ones(1)
 
     @property
     def std_factors_(self) -> Array | None:
@@ -398,6 +431,19 @@ class BayesianNCARL(KernelEstimator):
         names = super().get_feature_names_out(input_features)
         columns = self._output_columns()
         return names if columns is None else np.asarray(columns.names(names), object)
+
+    def _pick_engine(
+        self, components: int | str, X: Any = None, *, quiet: bool = False
+    ) -> Engine:
+        if components == 1:
+            return pick_engine(self.engine, data=X, quiet=quiet)
+        name = self.engine
+        engine = pick_engine("threads" if name == "auto" else name, quiet=quiet)
+        return check_threads_engine(engine, components)
+
+    def _resolve_engine(self) -> Engine:
+        fitted_here = getattr(self, "_engine_picked", False)
+        return self._pick_engine(self.components_, quiet=fitted_here)
 
     def _load_data_and_sides(
         self, X: Any, engine: Engine, config: FitConfig

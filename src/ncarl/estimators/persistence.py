@@ -51,15 +51,20 @@ _TABLE = """
 Centering ncarl.centering mean=real column_effects=float64[n] row_ridge=real>=0?
     column_scales=float64[n]>=0
 ConformalScores ncarl.bayes.model sorted_scores=float64[k] effective_size=real>=0
+GaussianMixture ncarl.bayes.mixture weights=float64[k]>0 means=float64[k,n]
+    covariances=float64[k,n,n] shrinkage_rows=real>=0 counts=float64[k]>=0 noise=real>0
 Kernel ncarl.core.rows K=float[n,n] P=float[n,n]? s=real>=0
 KernelModel ncarl.fitting.kernel_model kernel=Kernel|WideKernel centering=Centering
     unit=unit sigma=real>=0 empty_columns=bool[n] fallback=float64[n] dtype=str
 MatrixModel ncarl.fitting.matrix_model X=float64[m,n]? factors=factors? unit=unit
     centering=Centering effects=float64[m] ridge=real>=0?
+MixtureModel ncarl.bayes.mixture_model mixture=GaussianMixture
+    column_scales=float64[n]>0
 NeighborCorrection ncarl.bayes.model n_neighbors=int>0 weight=share std_factor=real>=0
 Scaler ncarl.centering unit=unit centering=Centering
-TwoSidedModel ncarl.bayes.model scaler=Scaler bounds=ValueBounds columns=KernelModel?
-    rows=KernelModel.T? weight=share neighbor_correction=NeighborCorrection?
+TwoSidedModel ncarl.bayes.model scaler=Scaler bounds=ValueBounds
+    columns=KernelModel|MixtureModel? rows=KernelModel.T? weight=share
+    neighbor_correction=NeighborCorrection?
     std_factors=float64[n]>0? blended_std_factors=float64[n]>0?
 ValueBounds ncarl.centering low=bound[n] high=bound[n] levels=value[k]
     ends=int64[n,2]>=0
@@ -355,6 +360,9 @@ def _is_consistent(value: Any) -> bool:
             scores, size = value.sorted_scores, value.effective_size
             in_range = min(1, len(scores)) <= size <= len(scores)
             return bool(in_range and (np.diff(scores) >= 0.0).all())
+        case "GaussianMixture":
+            whole = abs(float(value.weights.sum()) - 1.0) <= SYMMETRY_TOL["float64"]
+            return whole and all(_is_covariance(K) for K in value.covariances)
         case "Kernel":
             return all(_is_covariance(A) for A in (value.K, value.P) if A is not None)
         case "WideKernel":
@@ -369,7 +377,8 @@ def _is_consistent(value: Any) -> bool:
             return given in ((0, 1, 1), (1, 0, 0), (1, 0, 1))
         case "TwoSidedModel":
             sides = [side for side in (value.columns, value.rows) if side]
-            noisy = value.columns is not None and value.columns.kernel.s > 0.0
+            one = type(value.columns).__name__ == "KernelModel"
+            noisy = one and value.columns.kernel.s > 0.0
             dense = {type(side.kernel).__name__ for side in sides} == {"Kernel"}
             return dense and (noisy or value.neighbor_correction is None)
         case "ValueBounds":

@@ -17,8 +17,10 @@ from scipy import sparse
 from ncarl.bayes.selection import FitConfig
 from ncarl.containers import as_source, validate_observations
 from ncarl.core.types import Array
-from ncarl.dataset import Dataset
+from ncarl.dataset import Dataset, InMemoryDataset
+from ncarl.engines.base import Engine
 from ncarl.engines.cores import fit_threads
+from ncarl.engines.threads import Threads
 from ncarl.fitting.checkpoint import CHECKPOINT_PARTS, Checkpoint, CheckpointFile
 from ncarl.fitting.ncarl import Settings
 from ncarl.io import map_rows
@@ -350,7 +352,59 @@ def make_fit_config(estimator: Any) -> FitConfig:
         seed=check_integer("random_state", estimator.random_state, low=0),
         max_iter=check_integer("max_iter", estimator.max_iter, low=1),
         tol=check_number("tol", estimator.tol, low=0.0),
+        components=_check_components(estimator),
     )
+
+
+def _check_components(estimator: Any) -> int | None:
+    """Number of components of a mixture of the rows; None to choose it."""
+    given, count = estimator.components, None
+    if not (isinstance(given, str) and given == "auto"):
+        hint = "; 'auto' chooses it"
+        count = check_integer("components", given, low=1, hint=hint)
+    conflict = ""
+    if count != 1 and estimator.sides == "rows":
+        conflict = "a kernel of the columns, got sides='rows'; use sides='columns'"
+    elif count != 1 and not isinstance(estimator.noise, str) and estimator.noise == 0:
+        conflict = "a model with noise, got noise=0; use noise='per-column'"
+    elif count != 1 and estimator.checkpoint is not None:
+        conflict = (
+            f"checkpoint=None, got checkpoint={estimator.checkpoint!r}; leave it out"
+        )
+    if conflict:
+        raise ValueError(
+            f"components={given!r}, a mixture, needs {conflict}, or components=1"
+        )
+    return count
+
+
+def check_threads_engine(engine: Engine, components: Any) -> Engine:
+    """``engine`` if it is one that mixtures can use."""
+    if not isinstance(engine, Threads):
+        raise ValueError(
+            f"components={components!r}, a mixture, needs rows on threads of this "
+            f"process, got the engine {engine!r}; use engine='threads', or components=1"
+        )
+    return engine
+
+
+def check_component_rows(components: Any, dataset: Dataset) -> None:
+    """Raise if a mixture of this number cannot be fitted to the rows."""
+    if components in ("auto", 1):
+        return
+    if not isinstance(dataset, InMemoryDataset):
+        raise ValueError(
+            f"components={components!r}, a mixture, needs rows in memory, and this "
+            f"source has too many entries ({dataset.summary.n_observed:,}) to be read "
+            "into it; pass a matrix, or use components=1"
+        )
+    m = dataset.summary.n_observed_rows
+    if m < 2 * components:
+        raise ValueError(
+            f"components={components!r} needs at least 2 rows with observed entries "
+            f"for each component, got {m}; use components={max(1, m // 2)} or less, or "
+            "'auto'"
+        )
 
 
 def check_noise(noise: Any) -> str | float:

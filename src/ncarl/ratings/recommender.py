@@ -711,6 +711,11 @@ def _prepare_model(model: Any, observed: Observations) -> Any:
             "model must have a kernel of the items, got sides='rows'; use 'auto', "
             "'columns' or 'both'"
         )
+    if copy.components != 1:
+        raise ValueError(
+            "model must have one kernel of the items, by which they are compared, got "
+            f"components={copy.components!r}; use components=1"
+        )
     if copy.sides == "auto" and not select_sides("auto", InMemoryDataset(observed))[0]:
         raise ValueError(
             f"{observed.shape[1]} items are too many for a kernel of the items; leave "

@@ -45,7 +45,7 @@ class Scorer:
     @property
     def item_model(self) -> KernelModel:
         """Model of the item side."""
-        assert self.model.columns is not None
+        assert isinstance(self.model.columns, KernelModel)
         return self.model.columns
 
     @property
@@ -221,6 +221,10 @@ def build_scorer(model: Any) -> Scorer:
     if model.transposed_:
         raise ValueError(
             "model was fitted without a kernel of the items; use sides='columns'"
+        )
+    if getattr(model, "components_", 1) > 1:
+        raise ValueError(
+            "model was fitted with several kernels of the items; use components=1"
         )
     training: Observations = model.training_
     none = ConformalScores(np.empty(0), 0.0)

@@ -7,7 +7,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ncarl.bayes.mixture import GaussianMixture, fit_mixture, initial_mixture
+from ncarl.bayes.mixture import (
+    GaussianMixture,
+    component_shrinkages,
+    fit_mixture,
+    initial_mixture,
+)
 from ncarl.core.types import Array
 from ncarl.engines.threads import Threads
 from ncarl.holdout import random_splits
@@ -90,7 +95,7 @@ def select_mixture(
     some = {j: target[rows] for j, target in targets.items()}
     search = _Search(cells, make_splits(cells, Z[rows], some, seed))
     first = MixtureChoice(
-        pseudo_rows, n_components or 1, shrinkages(Z.shape[1])[0], np.nan
+        pseudo_rows, n_components or 1, component_shrinkages(Z.shape[1])[0], np.nan
     )
     if not search.splits or (len(factors) == 1 and not counts):
         return first
@@ -104,7 +109,7 @@ def select_mixture(
     pooled = best_mixtures
     for count in counts:
         improved = False
-        for shrinkage in shrinkages(Z.shape[1]):
+        for shrinkage in component_shrinkages(Z.shape[1]):
             mixtures = [
                 split.fit(one, count, shrinkage, cells, seed)
                 for split, one in zip(search.splits, pooled, strict=True)
@@ -117,11 +122,6 @@ def select_mixture(
             break
     optimism = search.optimism(best_mixtures, best.error)
     return replace(best, optimism=optimism, trials=search.trials)
-
-
-def shrinkages(n: int) -> tuple[float, float]:
-    """Numbers of pseudo-rows of a component that are tried."""
-    return 0.5 * n + 3.0, 3.0 * n + 10.0
 
 
 def component_counts(shape: tuple[int, ...], effort: Effort) -> list[int]:
