@@ -36,7 +36,7 @@ MAX_STEP_FLOPS = 2e10
 #: Minimum relative decrease of the squared error that counts as one.
 MIN_GAIN = 2e-3
 #: Steps of EM of a trial, and its tolerance.
-MAX_ITER, TOL = 15, 2e-4
+MAX_ITER, TOL = 10, 2e-4
 #: Bound of the ratio of the error of held-out cells to that of cells left out.
 MAX_OPTIMISM = 1.5
 
@@ -60,7 +60,7 @@ class Effort:
 
 EFFORTS = {
     "fast": Effort((1.0,), 1, 1, 150, 0),
-    "default": Effort((1.0, 0.1, 10.0), 32, 2, 300, 12, True),
+    "default": Effort((1.0, 0.1, 10.0), 32, 2, 200, 8, True),
     "best": Effort((1.0, 0.1, 0.01, 10.0), 32, 8, 600, 60, True),
 }
 
