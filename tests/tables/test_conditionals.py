@@ -12,7 +12,7 @@ from scipy.stats import kstest, multivariate_normal, spearmanr
 
 from ncarl.bayes.mixture import GaussianMixture
 from ncarl.tables.conditionals import (
-    Cell,
+    Target,
     batches,
     category_order,
     category_posterior,
@@ -46,11 +46,11 @@ def cells():
         ColumnData("f", "boolean", np.repeat([0.0, 1.0], [2, 3]), np.zeros(5, bool), 0)
     )
     return [
-        Cell(0, positions(0), NumberEncoder(-3.0, 3.0, 0.5, 2.0, 0.5, 2.0)),
-        Cell(1, positions(1, 2), labels),
-        Cell(4, positions(3), fit_number_encoder(skewed, "power")),
-        Cell(5, positions(4), flags),
-        Cell(7, positions(5), NumberEncoder(-3.0, 3.0)),
+        Target(0, positions(0), NumberEncoder(-3.0, 3.0, 0.5, 2.0, 0.5, 2.0)),
+        Target(1, positions(1, 2), labels),
+        Target(4, positions(3), fit_number_encoder(skewed, "power")),
+        Target(5, positions(4), flags),
+        Target(7, positions(5), NumberEncoder(-3.0, 3.0)),
     ]
 
 
@@ -206,7 +206,7 @@ def test_features_do_not_show_a_cell_that_has_a_copy(rng):
     mixture = draw_mixture(rng, 1, n=3)
     K = mixture.covariances[0]
     K[1], K[:, 1], K[1, 1] = K[0], K[:, 0], K[0, 0]
-    cells = [Cell(j, positions(j), NumberEncoder(-3.0, 3.0)) for j in range(3)]
+    cells = [Target(j, positions(j), NumberEncoder(-3.0, 3.0)) for j in range(3)]
     Z = rng.standard_normal((4, 3))
     found = condition_rows(mixture, cells, Z, leave_out=True).features
     Z[:, 0] = np.nan
@@ -235,7 +235,7 @@ def test_features_of_components_of_small_weight_still_have_weight_1(rng):
         np.repeat(mixture.covariances, many + 1, axis=0), 9.0,
         np.full(many + 1, 20.0), mixture.noise,
     )  # fmt: skip
-    cells = [Cell(j, positions(j), NumberEncoder(-3.0, 3.0)) for j in range(6)]
+    cells = [Target(j, positions(j), NumberEncoder(-3.0, 3.0)) for j in range(6)]
     Z = rng.standard_normal((4, 6))
     found = condition_rows(mixture, cells, Z, leave_out=True).features
     hidden = Z.copy()

@@ -30,11 +30,11 @@ MIN_WEIGHT = 1e-3
 
 
 @dataclass(frozen=True)
-class Cell:
-    """A column of a table whose cells are predicted: its coordinates in the model."""
+class Target:
+    """A column whose cells are predicted."""
 
     position: int  # of the column in the table
-    coordinates: Array  # adjacent
+    coordinates: Array  # of the column in the model, adjacent
     encoder: NumberEncoder | CategoryEncoder
 
     @property
@@ -79,7 +79,7 @@ def mean_of_members(parts: Iterable[RowConditionals], count: int) -> RowConditio
 
 
 def condition_rows(
-    mixture: GaussianMixture, cells: Sequence[Cell], Z: Array, *,
+    mixture: GaussianMixture, cells: Sequence[Target], Z: Array, *,
     leave_out: bool = False, features: bool = True,
 ) -> RowConditionals:  # fmt: skip
     """Conditional distributions of all cells of rows with missing coordinates (NaN).
@@ -111,7 +111,11 @@ def _concatenate(parts: Sequence[RowConditionals]) -> RowConditionals:
 
 class _Conditioning:
     def __init__(
-        self, mixture: GaussianMixture, cells: Sequence[Cell], Z: Array, leave_out: bool
+        self,
+        mixture: GaussianMixture,
+        cells: Sequence[Target],
+        Z: Array,
+        leave_out: bool,
     ) -> None:
         self.mixture, self.cells, self.Z, self.leave_out = mixture, cells, Z, leave_out
         m, n = Z.shape
@@ -376,7 +380,10 @@ def category_posterior(
 
 
 def draw_rows(
-    mixture: GaussianMixture, cells: Sequence[Cell], Z: Array, rng: np.random.Generator
+    mixture: GaussianMixture,
+    cells: Sequence[Target],
+    Z: Array,
+    rng: np.random.Generator,
 ) -> tuple[Array, dict[int, Array]]:
     """One draw of the missing coordinates (NaN) of each row, given the others.
 
@@ -409,7 +416,7 @@ def draw_rows(
     return drawn, quantiles
 
 
-def category_order(mixture: GaussianMixture, cell: Cell) -> Array:
+def category_order(mixture: GaussianMixture, cell: Target) -> Array:
     """Order of the categories in the direction that depends most on other columns."""
     n = mixture.means.shape[1]
     work = _Conditioning(mixture, [cell], np.empty((0, n)), leave_out=False)

@@ -22,7 +22,7 @@ from ncarl.estimators.validation import (
     check_missing_values,
     make_missing_indicator,
 )
-from ncarl.tables.conditionals import Cell
+from ncarl.tables.conditionals import Target
 from ncarl.tables.encoding import (
     CategoryEncoder,
     ColumnSchema,
@@ -325,7 +325,7 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         pseudo_rows = float(Z.shape[1] if auto else self.shrinkage_rows)
         count = None if isinstance(self.components, str) else int(self.components)
         cells = [
-            Cell(j, column.coordinate_index, column.encoder)
+            Target(j, column.coordinate_index, column.encoder)
             for j, column in enumerate(columns)
             if column.encoder is not None and len(column.coordinate_index)
         ]
@@ -693,7 +693,7 @@ def empty_rows(n_rows: int, data: Sequence[ColumnData | None]) -> Array:
     return np.logical_and.reduce(used, axis=0) if used else np.zeros(n_rows, dtype=bool)
 
 
-def _targets(cell: Cell, data: ColumnData | None) -> Array:
+def _targets(cell: Target, data: ColumnData | None) -> Array:
     """Standardized numbers or positions of categories, NaN where missing."""
     assert data is not None
     if isinstance(cell.encoder, NumberEncoder):

@@ -21,8 +21,8 @@ from ncarl.engines.threads import Threads
 from ncarl.observations import Observations
 from ncarl.tables.conditionals import (
     CHUNK_ROWS,
-    Cell,
     RowConditionals,
+    Target,
     category_order,
     condition_rows,
     draw_rows,
@@ -30,15 +30,16 @@ from ncarl.tables.conditionals import (
 )
 from ncarl.tables.encoding import ColumnSchema, NumberEncoder, encode_table
 from ncarl.tables.frames import ColumnData
-from ncarl.tables.selection import Effort, MixtureChoice, sample_rows
-from ncarl.tables.similar_rows import FourierRidge, fit_fourier_ridge
-from ncarl.tables.trees import (
+from ncarl.tables.predictors import (
     CrossFittedTrees,
+    FourierRidge,
     ProbabilityBlend,
     cross_fit,
+    fit_fourier_ridge,
     fit_probability_blend,
     fit_weights,
 )
+from ncarl.tables.selection import Effort, MixtureChoice, sample_rows
 
 #: Rows that mixtures and trees are fitted to at most; of more, a sample.
 MAX_ROWS = 10_000
@@ -118,7 +119,7 @@ class TableModel:
     """The fitted model of the coordinates of a table."""
 
     columns: Sequence[ColumnSchema]
-    cells: list[Cell]
+    cells: list[Target]
     members: list[GaussianMixture]
     numbers: dict[int, NumberStage]  # by position of the column
     categories: dict[int, CategoryStage]
@@ -144,7 +145,7 @@ class TableModel:
         parts = (condition_rows(each, self.cells, Z) for each in self.members)
         return mean_of_members(parts, len(self.members))
 
-    def _predict_cell(self, cell: Cell, base: RowConditionals, Z: Array) -> object:
+    def _predict_cell(self, cell: Target, base: RowConditionals, Z: Array) -> object:
         j, missing = cell.position, np.isnan(Z[:, cell.coordinates[0]])
         features = base.completed[missing].astype(np.float32)
         if not cell.is_number:
@@ -221,7 +222,7 @@ def mean_predictions(parts: Sequence[TablePredictions]) -> TablePredictions:
 
 
 def fit_table_model(
-    columns: Sequence[ColumnSchema], cells: list[Cell], Z: Array,
+    columns: Sequence[ColumnSchema], cells: list[Target], Z: Array,
     targets: dict[int, Array], pooled: GaussianMixture, choice: MixtureChoice,
     effort: Effort, *, seed: int, n_jobs: int | None,
 ) -> TableModel:  # fmt: skip
@@ -242,7 +243,7 @@ def fit_table_model(
 
 
 def fit_members(
-    cells: list[Cell], Z: Array, pooled: GaussianMixture, choice: MixtureChoice,
+    cells: list[Target], Z: Array, pooled: GaussianMixture, choice: MixtureChoice,
     effort: Effort, seed: int,
 ) -> list[GaussianMixture]:  # fmt: skip
     """The pooled distribution, or mixtures from different starts."""
@@ -274,7 +275,7 @@ class _TrainedCell:
 
 @dataclass
 class _Trainer:
-    cells: list[Cell]
+    cells: list[Target]
     Z: Array
     targets: dict[int, Array]
     rows: Array  # of the table, which are trained on

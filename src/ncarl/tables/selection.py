@@ -17,7 +17,7 @@ from ncarl.core.types import Array
 from ncarl.engines.threads import Threads
 from ncarl.holdout import random_splits
 from ncarl.observations import Observations, canonical_order
-from ncarl.tables.conditionals import Cell, RowConditionals, condition_rows
+from ncarl.tables.conditionals import RowConditionals, Target, condition_rows
 
 #: Fits one normal distribution to rows, given the number of pseudo-rows.
 PooledFit = Callable[[Array, float], GaussianMixture]
@@ -78,7 +78,7 @@ class MixtureChoice:
 
 
 def select_mixture(
-    cells: list[Cell], Z: Array, targets: dict[int, Array], pooled_fit: PooledFit,
+    cells: list[Target], Z: Array, targets: dict[int, Array], pooled_fit: PooledFit,
     effort: Effort, *, pseudo_rows: float, n_components: int | None, fixed_pooled: bool,
     seed: int,
 ) -> MixtureChoice:  # fmt: skip
@@ -145,7 +145,7 @@ class _Split:
     targets: dict[int, Array]
 
     def fit(
-        self, pooled: GaussianMixture, count: int, shrinkage: float, cells: list[Cell],
+        self, pooled: GaussianMixture, count: int, shrinkage: float, cells: list[Target],
         seed: int,
     ) -> GaussianMixture:  # fmt: skip
         """Fit a mixture to the kept cells."""
@@ -155,7 +155,7 @@ class _Split:
         fit = fit_mixture(observed, start, pooled, engine, max_iter=MAX_ITER, tol=TOL)
         return fit.mixture
 
-    def errors(self, cells: list[Cell], base: RowConditionals) -> Array:
+    def errors(self, cells: list[Target], base: RowConditionals) -> Array:
         """Errors at held-out cells."""
         parts = [
             cell_errors(cell, base, self.targets, self.held_out[cell.position])
@@ -165,7 +165,7 @@ class _Split:
 
 
 def make_splits(
-    cells: list[Cell], Z: Array, targets: dict[int, Array], seed: int
+    cells: list[Target], Z: Array, targets: dict[int, Array], seed: int
 ) -> list[_Split]:
     """Random splits of the cells; several of a small table."""
     values = np.column_stack([targets[cell.position] for cell in cells])
@@ -185,7 +185,7 @@ def make_splits(
 
 
 def cell_errors(
-    cell: Cell, base: RowConditionals, targets: dict[int, Array], where: Array
+    cell: Target, base: RowConditionals, targets: dict[int, Array], where: Array
 ) -> Array:
     """Errors of numbers; of categories the lengths of errors of probabilities."""
     j = cell.position
@@ -199,7 +199,7 @@ def cell_errors(
 
 @dataclass
 class _Search:
-    cells: list[Cell]
+    cells: list[Target]
     splits: list[_Split]
     trials: list[dict[str, float]] = field(default_factory=list)
 

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 
-from ncarl.tables.trees import (
+from ncarl.tables.predictors import (
     MIN_PROBABILITY,
     N_FOLDS,
     SHRINKAGE_CELLS,
