@@ -145,8 +145,8 @@ class _Split:
     targets: dict[int, Array]
 
     def fit(
-        self, pooled: GaussianMixture, count: int, shrinkage: float, cells: list[Target],
-        seed: int,
+        self, pooled: GaussianMixture, count: int, shrinkage: float,
+        cells: list[Target], seed: int,
     ) -> GaussianMixture:  # fmt: skip
         """Fit a mixture to the kept cells."""
         completed = condition_rows(pooled, cells, self.kept).completed
