@@ -112,6 +112,9 @@ class ImputerAdapter:
                 filled = scaler.inverse_transform(filled)
             else:
                 filled = imputer.fit_transform(dense)
+        if (gaps := np.isnan(filled)).any():  # in rows without any observed entry
+            means = np.nan_to_num(dense).sum(axis=0) / (~np.isnan(dense)).sum(axis=0)
+            filled = np.where(gaps, means, filled)
         self.filled_: Array = filled
         #: None if the imputer is not iterative; forests stop after a few rounds.
         self.converged_: bool | None = None
@@ -180,7 +183,7 @@ def is_table(observed: Observations) -> bool:
 def estimate_seconds(method: str, m: int, n: int) -> float:
     """Rough time of a fit to an m x n matrix on two cores, within a factor of 5."""
     if method == "table-imputer":
-        return 0.1 + 5e-7 * m * n**2
+        return 0.3 * n + 3e-6 * min(m, 10_000) * n**2
     if method == "knn-imputer":
         return m**2 * (5e-8 + 1e-9 * n)
     if method == "iterative-imputer":
