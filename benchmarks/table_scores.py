@@ -2,15 +2,15 @@
 
 In three tables of scikit-learn (breast cancer, wine, diabetes) 20% or 40% of the cells
 are removed at random, in training and test rows. In every fold of a five-fold
-cross-validation, repeated eight times with other masks and folds, an imputer is fitted
+cross-validation, repeated with other masks and folds, an imputer is fitted
 to the training rows and imputes both; a linear predictor (logistic or ridge regression,
 columns standardized) and a random forest are fitted to the imputed training rows and
 scored on the imputed test rows (accuracy, or R2). All imputers have their defaults and
 get the same masks and folds. Then some columns of the tables are converted to
 categories, and the share of correctly imputed categories is measured.
 
-    python benchmarks/table_scores.py --json benchmarks/results/table_scores.json
-    python benchmarks/table_scores.py --sets none --json benchmarks/results/table_scores.json \\
+    python benchmarks/table_scores.py --seeds 2 --json results/table_scores.json
+    python benchmarks/table_scores.py --sets none --json results/table_scores.json \\
         --figure docs/images/tables-scores.png
 """
 

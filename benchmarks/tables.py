@@ -240,9 +240,9 @@ def save(path, cells, tables):
         with suppress(PackageNotFoundError):
             about[package] = version(package)
     if path:
-        temporary = f"{path}.tmp"
+        temporary = Path(f"{path}.tmp")
         write_json(temporary, {"versions": about, "cells": ordered})
-        os.replace(temporary, path)
+        temporary.replace(path)
 
 
 def summarize(cells, tables, setting):
