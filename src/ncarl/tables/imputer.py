@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -22,6 +23,7 @@ from ncarl.estimators.validation import (
     check_missing_values,
     make_missing_indicator,
 )
+from ncarl.observations import Observations, canonical_order
 from ncarl.tables.conditionals import Target
 from ncarl.tables.encoding import (
     CategoryEncoder,
@@ -330,22 +332,31 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             if column.encoder is not None and len(column.coordinate_index)
         ]
         targets = {cell.position: _targets(cell, data[cell.position]) for cell in cells}
+        # In an order that depends on the contents of the columns alone.
+        values = np.column_stack([targets[cell.position] for cell in cells])
+        order = canonical_order(Observations.from_dense(values))[1]
+        index = np.concatenate([cells[t].coordinates for t in order])
+        places = np.argsort(index)
+        cells = [
+            replace(cells[t], coordinates=places[cells[t].coordinates]) for t in order
+        ]
+        given, Z = Z, Z[:, index]
         if choice is None:
             choice = select_mixture(
                 cells, Z, targets, self._fit_trial, effort, pseudo_rows=pseudo_rows,
                 n_components=count, fixed_pooled=not auto, seed=seed,
             )  # fmt: skip
-        normal = self._fit_normal(Z, choice.pseudo_rows, self.tol)
-        pooled = _pooled_distribution(normal, Z, choice.pseudo_rows)
+        normal = self._fit_normal(given, choice.pseudo_rows, self.tol)
+        pooled = _pooled_distribution(normal, given, choice.pseudo_rows, index)
         model = fit_table_model(
-            columns, cells, Z, targets, pooled, choice, effort, seed=seed,
+            columns, index, cells, Z, targets, pooled, choice, effort, seed=seed,
             n_jobs=self.n_jobs,
         )  # fmt: skip
         return normal, model
 
     def _fit_trial(self, Z: Array, pseudo_rows: float) -> GaussianMixture:
         model = self._fit_normal(Z, pseudo_rows, max(self.tol, TRIAL_TOL))
-        return _pooled_distribution(model, Z, pseudo_rows)
+        return _pooled_distribution(model, Z, pseudo_rows, np.arange(Z.shape[1]))
 
     def _check_parameters(self) -> None:
         check_choice("effort", self.effort, tuple(EFFORTS))
@@ -703,11 +714,15 @@ def _targets(cell: Target, data: ColumnData | None) -> Array:
 
 
 def _pooled_distribution(
-    model: BayesianNCARL, Z: Array, pseudo_rows: float
+    model: BayesianNCARL, Z: Array, pseudo_rows: float, order: Array
 ) -> GaussianMixture:
-    """The joint normal distribution of a fitted model, noise included."""
+    """The joint normal distribution of a fitted model, noise included.
+
+    Coordinates get another order.
+    """
     n = Z.shape[1]
     mean = model.predict(np.full((1, n), np.nan))[0]
     covariance = model.kernel_ + np.diag(np.broadcast_to(model.noise_, n) ** 2)
     n_rows = int((~np.isnan(Z)).any(axis=1).sum())
-    return GaussianMixture.single(mean, covariance, pseudo_rows, n_rows)
+    covariance = covariance[np.ix_(order, order)]
+    return GaussianMixture.single(mean[order], covariance, pseudo_rows, n_rows)

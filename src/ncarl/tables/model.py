@@ -119,6 +119,7 @@ class TableModel:
     """The fitted model of the coordinates of a table."""
 
     columns: Sequence[ColumnSchema]
+    coordinate_order: Array  # of the coordinates of the columns in the model
     cells: list[Target]
     members: list[GaussianMixture]
     numbers: dict[int, NumberStage]  # by position of the column
@@ -129,7 +130,7 @@ class TableModel:
         self, n_rows: int, data: Sequence[ColumnData | None], n_jobs: int | None
     ) -> TablePredictions:
         """Predict the missing cells of rows with these columns."""
-        Z = encode_table(n_rows, self.columns, data)
+        Z = encode_table(n_rows, self.columns, data)[:, self.coordinate_order]
         base = self._condition(Z)
         jobs = (delayed(self._predict_cell)(cell, base, Z) for cell in self.cells)
         found = Parallel(n_jobs, prefer="threads")(jobs)
@@ -169,7 +170,7 @@ class TableModel:
         the size of the errors of the model.
         """
         mixture = self.members[member % len(self.members)]
-        Z = encode_table(n_rows, self.columns, data)
+        Z = encode_table(n_rows, self.columns, data)[:, self.coordinate_order]
         parts = [
             self._draw_rows(Z[first : first + CHUNK_ROWS], mixture, rng)
             for first in range(0, max(1, len(Z)), CHUNK_ROWS)
@@ -222,8 +223,8 @@ def mean_predictions(parts: Sequence[TablePredictions]) -> TablePredictions:
 
 
 def fit_table_model(
-    columns: Sequence[ColumnSchema], cells: list[Target], Z: Array,
-    targets: dict[int, Array], pooled: GaussianMixture, choice: MixtureChoice,
+    columns: Sequence[ColumnSchema], coordinate_order: Array, cells: list[Target],
+    Z: Array, targets: dict[int, Array], pooled: GaussianMixture, choice: MixtureChoice,
     effort: Effort, *, seed: int, n_jobs: int | None,
 ) -> TableModel:  # fmt: skip
     """Fit the mixtures and the trees of a table; arguments as in `select_mixture`."""
@@ -239,7 +240,9 @@ def fit_table_model(
         delayed(trainer.train)(t) for t in range(len(cells))
     )
     numbers, categories = trainer.combine(found, choice.optimism)
-    return TableModel(columns, cells, members, numbers, categories, choice)
+    return TableModel(
+        columns, coordinate_order, cells, members, numbers, categories, choice
+    )
 
 
 def fit_members(

@@ -20,6 +20,9 @@ from ncarl.core.types import Array
 #: Parts that the rows are cut into; an ensemble is trained without each of them.
 N_FOLDS = 5
 MIN_SAMPLES_LEAF = 2
+#: Decimals of the numbers that trees see, so that rounding errors, which depend on the
+#: order of rows and columns, do not decide between splits that are equally good.
+DECIMALS = 5
 #: Tables with this many coordinates or more choose splits among a share of them.
 WIDE_TABLE, WIDE_SHARE = 30, 0.4
 #: Length scale of the kernel, in typical distances of rows.
@@ -47,6 +50,7 @@ class CrossFittedTrees:
 
     def predict(self, features: Array) -> Array:
         """Mean predictions: numbers (m,), or probabilities of all classes (m, k)."""
+        features = np.round(features, DECIMALS)
         parts = [_predict(each, features, self.n_classes) for each in self.ensembles]
         return np.asarray(np.mean(parts, axis=0))
 
@@ -58,7 +62,8 @@ def cross_fit(
 
     ``target`` holds numbers, or positions of classes if ``n_classes`` is not 0.
     """
-    n = features.shape[1]
+    n, features = features.shape[1], np.round(features, DECIMALS)
+    target = np.round(target, DECIMALS)
     options = {
         "max_features": 1.0 if n < WIDE_TABLE else WIDE_SHARE,
         "min_samples_leaf": MIN_SAMPLES_LEAF,
