@@ -305,11 +305,11 @@ def draw(cells, tables, path):
         x = [(found.get((t, k)) or np.nan) / best[t] for t in order]
         axes.plot(x, places, "o", color=color, ms=7, label=f"TableImputer, {k}")
     axes.axvline(1.0, color="black", lw=0.8)
-    axes.set(xlim=(0.7, 1.6), yticks=places, yticklabels=order)
+    axes.set(xlim=(0.55, 1.6), yticks=places, yticklabels=order)
     axes.set_xlabel("error at hidden cells / lowest error of the rivals")
     axes.grid(axis="x", color="#e5e5e5")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8, loc="upper right")
+    figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     figure.savefig(path, dpi=110)
 
 
