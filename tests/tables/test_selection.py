@@ -180,7 +180,9 @@ def test_components_of_wide_tables_are_limited_by_their_work():
         assert counts == [k for k in COMPONENTS_GRID if k * flops <= MAX_STEP_FLOPS]
     assert component_counts((10**5, 400), DEFAULT) == []
     # Fewer rows are less work.
-    assert component_counts((500, 100), DEFAULT) > component_counts((10**5, 100), DEFAULT)
+    assert component_counts((500, 100), DEFAULT) > component_counts(
+        (10**5, 100), DEFAULT
+    )
 
 
 @pytest.fixture
@@ -210,7 +212,9 @@ def test_coordinates_of_a_category_are_held_out_together(mixed):
             held_out, b = split.held_out[cell.position], cell.coordinates
             assert not np.isnan(targets[cell.position][held_out]).any()
             assert np.isnan(split.kept[np.ix_(held_out, b)]).all()
-            assert_array_equal(split.kept[np.ix_(~held_out, b)], Z[np.ix_(~held_out, b)])
+            assert_array_equal(
+                split.kept[np.ix_(~held_out, b)], Z[np.ix_(~held_out, b)]
+            )
             hidden += held_out.sum()
     assert hidden / len(splits) == pytest.approx(0.1 * 117, abs=1.5)
 
