@@ -54,9 +54,10 @@ def draw_mixed(rng, m):
             "skewed": np.exp(size + 0.4 * rng.standard_normal(m)),
             "bounded": 1.0 / (1.0 + np.exp(-2.0 * size - rng.standard_normal(m))),
             "count": rng.poisson(4.0 * np.exp(0.4 * size)),
+            # Not in their order, as it is not known.
             "kind": pd.Categorical.from_codes(
-                np.digitize(size + 0.4 * rng.standard_normal(m), [-0.5, 0.6]),
-                ["low", "middle", "high"],
+                (np.digitize(size + 0.4 * rng.standard_normal(m), [-0.5, 0.6]) + 1) % 3,
+                ["high", "low", "middle"],
             ),
         }
     )
@@ -286,7 +287,7 @@ def test_draws_have_the_means_spreads_and_frequencies_of_predictions(effort):
         spread = ((high - low) / 2.0).mean()
         assert values.std(axis=0).mean() == pytest.approx(spread, rel=0.25)
         inside = (low.to_numpy() < values) & (values < high.to_numpy())
-        assert inside.mean() == pytest.approx(0.6827, abs=0.08)
+        assert inside.mean() == pytest.approx(0.6827, abs=0.12)
     some = rows["kind"].isna()
     drawn = np.array([list(drawn["kind"][some]) for drawn in draws])
     for label in chances:
