@@ -1,4 +1,4 @@
-"""Tests of cross-fitted trees and of the weights of predictions."""
+"""Tests of trees, of regressions on similar rows and of weights of predictions."""
 
 from __future__ import annotations
 
@@ -7,15 +7,22 @@ import pytest
 from hypothesis import given, strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
+from scipy.spatial.distance import pdist
+from sklearn.linear_model import Ridge
 
 from ncarl.tables.predictors import (
+    ALPHAS,
     MIN_PROBABILITY,
+    MIN_REST,
     N_FOLDS,
     SHRINKAGE_CELLS,
     ProbabilityBlend,
     cross_fit,
+    fit_fourier_ridge,
     fit_probability_blend,
     fit_weights,
+    fourier_features,
+    typical_distance,
 )
 
 
@@ -215,3 +222,122 @@ def test_mixed_probabilities_add_up_to_1_and_are_not_0():
     assert_allclose(ProbabilityBlend(0.25, 0.5).mix(base, None).sum(axis=1), 1.0)
     flat = ProbabilityBlend(0.25, 0.5).mix(base, trees)[1]
     assert_allclose(flat, np.sqrt([0.35, 0.65]) / np.sqrt([0.35, 0.65]).sum())
+
+
+def fit_kernel(rng, m=80, n=3, n_features=30):
+    """A regression of a nonlinear target on rows, and its parts."""
+    rows = rng.standard_normal((m, n))
+    target = np.sin(2.0 * rows[:, 0]) + rows[:, 1] ** 2 + 0.1 * rng.standard_normal(m)
+    model, left_out = fit_fourier_ridge(rows, target, n_features=n_features, seed=4)
+    A = fourier_features(rows, model.frequencies, model.phases).astype(np.float64)
+    return rows, target, model, left_out, A
+
+
+def ridge(A, target, alpha, m):
+    """Coefficients of scikit-learn; the last column of ones has a penalty too."""
+    return Ridge(alpha * m / 1000.0, fit_intercept=False).fit(A, target)
+
+
+def naive_left_out(A, target, alpha):
+    """Predictions of each row by a regression that is fitted to the others."""
+    m, found = len(A), []
+    for i in range(m):
+        others = np.delete(np.arange(m), i)
+        model = ridge(A[others], target[others], alpha, m)
+        found.append(model.predict(A[[i]])[0])
+    return np.array(found)
+
+
+def test_features_are_cosines_and_approximate_a_gaussian_kernel(rng):
+    rows = rng.standard_normal((6, 2)).astype(np.float32)
+    frequencies = rng.standard_normal((2, 20_000)).astype(np.float32)
+    phases = rng.uniform(0.0, 2.0 * np.pi, 20_000).astype(np.float32)
+    A = fourier_features(rows, frequencies, phases)
+    assert A.dtype == np.float32
+    expected = np.cos(rows @ frequencies + phases) * np.sqrt(2.0 / 20_000)
+    assert_allclose(A[:, :-1], expected, atol=1e-6)
+    assert_array_equal(A[:, -1], 1.0)
+    squares = ((rows[:, None] - rows) ** 2).sum(axis=2)
+    assert_allclose(A[:, :-1] @ A[:, :-1].T, np.exp(-squares / 2.0), atol=0.04)
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_ridge_matches_scikit_learn_and_refits_without_each_row(
+    alpha, rng, monkeypatch
+):
+    monkeypatch.setattr("ncarl.tables.predictors.ALPHAS", (alpha,))
+    monkeypatch.setattr("ncarl.tables.predictors.MIN_REST", 1e-9)
+    rows, target, model, left_out, A = fit_kernel(rng)
+    expected = ridge(A, target, alpha, len(rows))
+    assert_allclose(model.coefficients, expected.coef_, atol=3e-3)
+    assert_allclose(left_out, naive_left_out(A, target, alpha), atol=3e-3)
+    new = rng.standard_normal((7, 3))
+    features = fourier_features(new, model.frequencies, model.phases)
+    assert_allclose(model.predict(new), expected.predict(features), atol=3e-3)
+    # Left-out errors are larger than residuals.
+    inside = target - model.predict(rows)
+    assert np.mean((target - left_out) ** 2) > 1.2 * np.mean(inside**2)
+
+
+@pytest.mark.parametrize("noise", [0.0, 3.0])
+def test_ridge_has_the_regularization_of_the_least_left_out_error(
+    noise, rng, monkeypatch
+):
+    monkeypatch.setattr("ncarl.tables.predictors.MIN_REST", 1e-9)
+    rows = rng.standard_normal((60, 2))
+    target = np.sin(2.0 * rows[:, 0]) + noise * rng.standard_normal(60)
+    model, left_out = fit_fourier_ridge(rows, target, n_features=15, seed=4)
+    A = fourier_features(rows, model.frequencies, model.phases).astype(np.float64)
+    errors = [
+        np.mean((naive_left_out(A, target, alpha) - target) ** 2) for alpha in ALPHAS
+    ]
+    best = int(np.argmin(errors))
+    assert best == (0 if noise == 0.0 else len(ALPHAS) - 1)
+    assert np.mean((left_out - target) ** 2) == pytest.approx(errors[best], rel=1e-2)
+    expected = ridge(A, target, ALPHAS[best], 60).coef_
+    assert_allclose(model.coefficients, expected, atol=3e-3)
+
+
+def test_left_out_errors_are_bounded(rng):
+    # As many features as rows: leverages of almost 1.
+    rows = rng.standard_normal((20, 6))
+    target = rng.standard_normal(20)
+    model, left_out = fit_fourier_ridge(rows, target, n_features=200, seed=1)
+    residuals = target - model.predict(rows)
+    bound = np.abs(residuals) / MIN_REST
+    assert (np.abs(target - left_out) <= bound * (1 + 1e-3) + 1e-3).all()
+    assert np.isfinite(left_out).all()
+
+
+def test_kernel_regression_predicts_what_a_line_cannot(rng):
+    rows = rng.standard_normal((300, 2))
+    target = rows[:, 0] ** 2
+    model, left_out = fit_fourier_ridge(rows, target, n_features=75, seed=0)
+    new = rng.standard_normal((300, 2))
+    assert r2(target, left_out) > 0.9
+    assert r2(new[:, 0] ** 2, model.predict(new)) > 0.8
+    assert model.predict(new).dtype == np.float64
+
+
+@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e3])
+def test_typical_distance_is_the_median_of_distances(unit, rng):
+    rows = unit * rng.standard_normal((31, 4))
+    assert typical_distance(rows) == pytest.approx(np.median(pdist(rows)), rel=1e-9)
+
+
+def test_equal_rows_have_no_distance_that_counts(rng):
+    rows = rng.standard_normal((10, 3))
+    found = typical_distance(np.vstack([rows, rows, rows]))
+    # Of copies only the distances to other rows count.
+    assert found == pytest.approx(np.median(pdist(rows)))
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, -1e6])
+def test_constant_rows_give_finite_predictions(value, rng):
+    rows, target = np.full((40, 3), value), 5.0 + rng.standard_normal(40)
+    assert typical_distance(rows) == 1.0
+    model, left_out = fit_fourier_ridge(rows, target, n_features=10, seed=0)
+    assert np.isfinite(left_out).all()
+    # All rows have the same features: the mean is predicted, a little shrunk.
+    assert_allclose(model.predict(rows), target.mean(), rtol=0.02)
+    assert np.isfinite(model.predict(rng.standard_normal((5, 3)))).all()

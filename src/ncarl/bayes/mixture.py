@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
 
 from ncarl.bayes.em import combine_row_forms
 from ncarl.blocks import as_one_block
@@ -145,7 +146,8 @@ def initial_mixture(
     from sklearn.cluster import KMeans  # slow to import
 
     kmeans = KMeans(n_components, n_init=2, random_state=seed)
-    with warnings.catch_warnings():
+    # Threads of OpenMP wait in busy loops, and the order of their sums is not fixed.
+    with warnings.catch_warnings(), threadpool_limits(1, user_api="openmp"):
         # There are fewer different rows than components, which then coincide.
         warnings.simplefilter("ignore", ConvergenceWarning)
         clusters = kmeans.fit(completed / units).labels_

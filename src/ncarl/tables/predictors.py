@@ -69,6 +69,9 @@ def cross_fit(
         "min_samples_leaf": MIN_SAMPLES_LEAF,
         "n_jobs": 1,
     }
+    if not n_classes:
+        # Small differences, as from the order of rows, would decide equal splits.
+        target = target.astype(np.float32).astype(np.float64)
     make = ExtraTreesClassifier if n_classes else ExtraTreesRegressor
     fold = np.random.default_rng(seed).permutation(len(target)) % N_FOLDS
     ensembles = []
