@@ -37,6 +37,10 @@ MIN_REST = 0.05
 SHRINKAGE_CELLS = 20.0
 #: Weight of the constraint that weights add up to 1.
 CONSTRAINT_WEIGHT = 1e3
+#: More trees for probabilities, which a few of them give too roughly.
+CLASSIFIER_FACTOR = 3
+#: Weight of trees for categories in many tables.
+TYPICAL_TREE_WEIGHT = 0.4
 #: Smallest probability that counts in a likelihood.
 MIN_PROBABILITY = 1e-3
 
@@ -69,10 +73,9 @@ def cross_fit(
         "min_samples_leaf": MIN_SAMPLES_LEAF,
         "n_jobs": 1,
     }
-    if not n_classes:
-        # Small differences, as from the order of rows, would decide equal splits.
-        target = target.astype(np.float32).astype(np.float64)
     make = ExtraTreesClassifier if n_classes else ExtraTreesRegressor
+    if n_classes:
+        n_trees *= CLASSIFIER_FACTOR
     fold = np.random.default_rng(seed).permutation(len(target)) % N_FOLDS
     ensembles = []
     predictions = np.empty((len(target), n_classes) if n_classes else len(target))
@@ -204,7 +207,11 @@ class ProbabilityBlend:
 def fit_probability_blend(
     base: Array, trees: Array | None, classes: Array
 ) -> ProbabilityBlend:
-    """Weight and exponent with the largest likelihood of the classes."""
+    """Weight and exponent of the largest likelihood of the classes, made cautious.
+
+    The likelihood favors the base, which was fitted to the same cells: the weight is
+    drawn toward `TYPICAL_TREE_WEIGHT`, and probabilities are not sharpened.
+    """
 
     def loss(blend: ProbabilityBlend) -> float:
         shares = blend.mix(base, trees)[np.arange(len(classes)), classes]
@@ -220,5 +227,6 @@ def fit_probability_blend(
     weight = 0.0
     if trees is not None:
         weight = best(lambda w: loss(ProbabilityBlend(w, 1.0)), 0.0, 1.0)
-    exponent = best(lambda a: loss(ProbabilityBlend(weight, a)), 0.3, 2.0)
+        weight = (weight + TYPICAL_TREE_WEIGHT) / 2.0
+    exponent = best(lambda a: loss(ProbabilityBlend(weight, a)), 0.3, 1.0)
     return ProbabilityBlend(weight, exponent)
