@@ -16,6 +16,7 @@ from ncarl.tables.predictors import (
     MIN_REST,
     N_FOLDS,
     SHRINKAGE_CELLS,
+    TYPICAL_TREE_WEIGHT,
     ProbabilityBlend,
     cross_fit,
     fit_fourier_ridge,
@@ -179,32 +180,37 @@ def loss(blend, base, trees, classes):
     seed=st.integers(0, 10_000), m=st.integers(5, 60), k=st.integers(2, 4),
     sharpness=st.sampled_from([0.3, 1.0, 3.0, 10.0]),
 )  # fmt: skip
-def test_blend_is_at_least_as_likely_as_one_method(seed, m, k, sharpness):
+def test_blend_is_halfway_between_the_likeliest_and_the_typical(seed, m, k, sharpness):
     rng = np.random.default_rng(seed)
     base, trees = shares(rng, m, k, 1.0), shares(rng, m, k, sharpness)
     truth = 0.5 * (base + trees)
     classes = (truth.cumsum(axis=1) < rng.random((m, 1))).sum(axis=1).clip(max=k - 1)
     blend = fit_probability_blend(base, trees, classes)
-    assert 0.0 <= blend.tree_weight <= 1.0
-    found = loss(blend, base, trees, classes)
+    likeliest = 2.0 * blend.tree_weight - TYPICAL_TREE_WEIGHT
+    assert -1e-9 <= likeliest <= 1.0
+    found = loss(ProbabilityBlend(likeliest, 1.0), base, trees, classes)
     for weight in (0.0, 1.0):
         other = ProbabilityBlend(weight, 1.0)
         assert found <= loss(other, base, trees, classes) + 0.02
+    plain = ProbabilityBlend(blend.tree_weight, 1.0)
+    assert blend.exponent <= 1.0
+    assert loss(blend, base, trees, classes) <= loss(plain, base, trees, classes) + 0.01
 
 
 def test_blend_finds_the_better_method(rng):
     truth = shares(rng, 3000, 3, 2.0)
     classes = (truth.cumsum(axis=1) < rng.random((3000, 1))).sum(axis=1).clip(max=2)
     noise = shares(rng, 3000, 3, 2.0)
-    assert fit_probability_blend(noise, truth, classes).tree_weight > 0.95
+    typical = TYPICAL_TREE_WEIGHT / 2.0
+    blend = fit_probability_blend(noise, truth, classes)
+    assert blend.tree_weight == pytest.approx(0.5 + typical, abs=0.03)
     blend = fit_probability_blend(truth, noise, classes)
-    assert blend.tree_weight < 0.05
-    assert blend.exponent == pytest.approx(1.0, abs=0.1)
+    assert blend.tree_weight == pytest.approx(typical, abs=0.03)
     assert fit_probability_blend(truth, None, classes).tree_weight == 0.0
 
 
-@pytest.mark.parametrize("power", [0.5, 1.6])
-def test_exponent_undoes_wrong_confidence(power, rng):
+@pytest.mark.parametrize("power", [0.5, 0.8])
+def test_exponent_undoes_too_much_confidence(power, rng):
     truth = shares(rng, 4000, 3, 1.0)
     classes = (truth.cumsum(axis=1) < rng.random((4000, 1))).sum(axis=1).clip(max=2)
     wrong = truth ** (1.0 / power)
@@ -212,6 +218,13 @@ def test_exponent_undoes_wrong_confidence(power, rng):
     blend = fit_probability_blend(wrong, None, classes)
     assert blend.exponent == pytest.approx(power, abs=0.12)
     assert_allclose(blend.mix(wrong, None), truth, atol=0.06)
+
+
+def test_probabilities_are_not_sharpened(rng):
+    truth = shares(rng, 1000, 3, 1.0)
+    classes = (truth.cumsum(axis=1) < rng.random((1000, 1))).sum(axis=1).clip(max=2)
+    flat = truth**0.5 / (truth**0.5).sum(axis=1, keepdims=True)
+    assert fit_probability_blend(flat, None, classes).exponent > 0.98
 
 
 def test_mixed_probabilities_add_up_to_1_and_are_not_0():

@@ -312,10 +312,12 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.n_components_ = choice.n_components
         self.shrinkage_rows_ = choice.pseudo_rows
         self.held_out_error_, self.trials_ = choice.error, list(choice.trials)
-        names = [column.name for column in self.columns_]
-        self.blend_ = {names[j]: stage.weights for j, stage in model.numbers.items()}
-        for j, category in model.categories.items():
-            self.blend_[names[j]] = category.blend.tree_weight
+        self.blend_ = {}
+        for j, column in enumerate(self.columns_):
+            if j in model.numbers:
+                self.blend_[column.name] = model.numbers[j].weights
+            elif j in model.categories:
+                self.blend_[column.name] = model.categories[j].blend.tree_weight
 
     def _fit_stages(
         self, table: TableAdapter, data: Sequence[ColumnData | None],
