@@ -1,8 +1,9 @@
 """Imputation of tables of numbers, categories and booleans.
 
-Read in this order: `imputer` (the estimator and its joint normal distribution),
-`encoding` (columns as coordinates), `frames` (pandas, polars and NumPy tables),
-`pooling` (Rubin's rules for the estimates of several imputations).
+Read in this order: `imputer` (the estimator), `model` (its stages), `selection` (the
+mixture of normals), `conditionals` (distributions of cells given the others),
+`predictors` (trees and similar rows), `encoding` (columns as coordinates), `frames`
+(pandas, polars and NumPy tables), `pooling` (Rubin's rules for several imputations).
 """
 
 from ncarl.tables.imputer import TableImputer
