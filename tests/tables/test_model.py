@@ -417,6 +417,7 @@ def test_integers_stay_integers_with_a_delta(shifted, mixed):
     ("delta", "words"),
     [
         ({"height": 1.0}, "'height'"),
+        ({"kind": 1.0}, "'kind' does not hold numbers"),
         ([1.0, 2.0], "must map names"),
         (3.0, "must map names"),
         ({"plain": "much"}, r"delta\['plain'\]"),

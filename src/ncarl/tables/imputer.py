@@ -671,6 +671,17 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 "delta names columns that X does not have: "
                 f"{join_names(unknown, form=repr)}"
             )
+        others = [
+            column.name
+            for column in self.columns_
+            if column.name in (self.delta or ())
+            and not isinstance(column.encoder, NumberEncoder)
+        ]
+        if others:
+            raise ValueError(
+                f"delta shifts imputed numbers, and {join_names(others, form=repr)} "
+                "does not hold numbers that are imputed"
+            )
         data = [
             None if column.encoder is None else read_column_as(table, j, column.kind)
             for j, column in enumerate(self.columns_)
