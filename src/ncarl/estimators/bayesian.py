@@ -137,7 +137,7 @@ class BayesianNCARL(KernelEstimator):
         Log density of the observed entries under the column side.
     components_ : int
         Number of normal distributions of the rows.
-    mixture_weights_ : array of shape (components_,)
+    mixture_weights_ : array of shape (n_components,)
         Their weights.
     similarity_ : scipy.sparse.csr_array of shape (n, n)
         The strongest correlations of every column, without the row effects.
