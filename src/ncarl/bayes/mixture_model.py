@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import softmax
-from threadpoolctl import threadpool_limits
 
 from ncarl.bayes.mixture import (
     GaussianMixture,
@@ -158,12 +157,10 @@ def fit_mixture_model(
     completed, _ = single.complete(some, engine)
     # k-means compares columns in units of their own, not in those of their noise.
     spread = np.sqrt(K.diagonal() + noise)
-    threads = getattr(engine.compute_device, "n_jobs", None)
-    with threadpool_limits(threads, user_api="openmp"):
-        start = initial_mixture(
-            completed / scales, pooled, min(n_components, m), shrinkage_rows, seed,
-            units=spread,
-        )  # fmt: skip
+    start = initial_mixture(
+        completed / scales, pooled, min(n_components, m), shrinkage_rows, seed,
+        units=spread,
+    )  # fmt: skip
     inner = some.with_values(some.values / scales[some.indices])
     fit = fit_mixture(inner, start, pooled, engine, max_iter=MAX_ITER, tol=TOL)
     return MixtureModel(fit.mixture, scales)

@@ -113,7 +113,7 @@ class ImputerAdapter:
             else:
                 filled = imputer.fit_transform(dense)
         if (gaps := np.isnan(filled)).any():  # in rows without any observed entry
-            means = np.nan_to_num(dense).sum(axis=0) / (~np.isnan(dense)).sum(axis=0)
+            means = Observations.from_dense(dense).column_means()
             filled = np.where(gaps, means, filled)
         self.filled_: Array = filled
         #: None if the imputer is not iterative; forests stop after a few rounds.

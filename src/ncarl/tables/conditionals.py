@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp, ndtr
 
-from ncarl.bayes.mixture import GaussianMixture
+from ncarl.bayes.mixture import GaussianMixture, total_moments
 from ncarl.core.types import Array
 from ncarl.tables.encoding import CategoryEncoder, NumberEncoder
 
@@ -149,12 +149,9 @@ class _Conditioning:
         """Direction of the coordinates that depends most on the others."""
         b = self.cells[t].coordinates
         others = np.setdiff1d(np.arange(self.Z.shape[1]), b)
-        mean = self.mixture.weights @ self.mixture.means
-        K = np.einsum("k,kij->ij", self.mixture.weights, self.mixture.covariances)
-        D = self.mixture.means - mean
-        K = K + (D.T * self.mixture.weights) @ D
         if len(b) == 1 or len(others) == 0:
             return np.eye(len(b))[0]
+        K = total_moments(self.mixture)[1]
         return np.linalg.svd(K[np.ix_(b, others)])[0][:, 0]
 
     def _factorize(self, k: int, index: Array) -> tuple[Array, Array, Array]:

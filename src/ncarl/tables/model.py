@@ -130,7 +130,7 @@ class TableModel:
         self, n_rows: int, data: Sequence[ColumnData | None], n_jobs: int | None
     ) -> TablePredictions:
         """Predict the missing cells of rows with these columns."""
-        Z = encode_table(n_rows, self.columns, data)[:, self.coordinate_order]
+        Z = self._encode(n_rows, data)
         base = self._condition(Z)
         jobs = (delayed(self._predict_cell)(cell, base, Z) for cell in self.cells)
         found = Parallel(n_jobs, prefer="threads")(jobs)
@@ -141,6 +141,9 @@ class TableModel:
             else:
                 probabilities[cell.position] = result
         return TablePredictions(numbers, probabilities)
+
+    def _encode(self, n_rows: int, data: Sequence[ColumnData | None]) -> Array:
+        return encode_table(n_rows, self.columns, data)[:, self.coordinate_order]
 
     def _condition(self, Z: Array) -> RowConditionals:
         parts = (condition_rows(each, self.cells, Z) for each in self.members)
@@ -170,7 +173,7 @@ class TableModel:
         the size of the errors of the model.
         """
         mixture = self.members[member % len(self.members)]
-        Z = encode_table(n_rows, self.columns, data)[:, self.coordinate_order]
+        Z = self._encode(n_rows, data)
         parts = [
             self._draw_rows(Z[first : first + CHUNK_ROWS], mixture, rng)
             for first in range(0, max(1, len(Z)), CHUNK_ROWS)
