@@ -54,7 +54,7 @@ def fitted_model(clusters):
 def arbitrary_mixture(rng, covariance):
     K = np.array([covariance(rng, 5) * size for size in (1.0, 3.0, 0.5)])
     means, weights = rng.standard_normal((3, 5)), np.array([0.5, 0.3, 0.2])
-    inner = GaussianMixture(weights, means, K, 5.0, 40 * weights, 1.0)
+    inner = GaussianMixture(weights, means, K, 5.0, 1.0)
     return MixtureModel(inner, rng.uniform(0.5, 2.0, 5))
 
 

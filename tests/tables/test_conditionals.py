@@ -61,7 +61,6 @@ def draw_mixture(rng, count, n=6, noise=1e-6):
         0.7 * rng.standard_normal((count, n)),
         B @ np.swapaxes(B, 1, 2) / n + 0.3 * np.eye(n),
         9.0,
-        np.full(count, 20.0),
         noise,
     )
 
@@ -233,7 +232,7 @@ def test_features_of_components_of_small_weight_still_have_weight_1(rng):
     mixture = GaussianMixture(
         weights / weights.sum(), np.repeat(mixture.means, many + 1, axis=0) + 5.0,
         np.repeat(mixture.covariances, many + 1, axis=0), 9.0,
-        np.full(many + 1, 20.0), mixture.noise,
+        mixture.noise,
     )  # fmt: skip
     cells = [Target(j, positions(j), NumberEncoder(-3.0, 3.0)) for j in range(6)]
     Z = rng.standard_normal((4, 6))
@@ -262,7 +261,7 @@ def test_mean_of_members_is_a_mixture(cells, rng):
     Z = np.full((1, 6), np.nan)
     pair = GaussianMixture(
         np.full(2, 0.5), np.vstack([one.means, two.means]),
-        np.vstack([one.covariances, two.covariances]), 9.0, np.full(2, 20.0), 1e-6,
+        np.vstack([one.covariances, two.covariances]), 9.0, 1e-6,
     )  # fmt: skip
     found = mean_of_members((condition_rows(each, cells, Z) for each in (one, two)), 2)
     expected = condition_rows(pair, cells, Z)

@@ -14,7 +14,7 @@ and a Dirichlet prior of the weights.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -53,23 +53,21 @@ class GaussianMixture:
     means: Array  # (k, n)
     covariances: Array  # (k, n, n)
     shrinkage_rows: float  # rows with the pooled covariance that each component gets
-    counts: Array  # (k,): responsibilities of all rows of the fit
     noise: float  # noise variance of the observed coordinates, which is not learned
 
     @classmethod
     def single(
-        cls, mean: Array, covariance: Array, shrinkage_rows: float, n_rows: int,
+        cls, mean: Array, covariance: Array, shrinkage_rows: float,
         noise: float | None = None,
     ) -> GaussianMixture:  # fmt: skip
-        """One normal distribution, fitted to ``n_rows`` rows; by default without noise.
+        """One normal distribution, by default without noise.
 
         A small number then stands for it, so that all systems are well-conditioned.
         """
         if noise is None:
             noise = RELATIVE_NOISE * float(mean_diagonal(covariance))
-        counts = np.array([float(n_rows)])
         weights, means, covariances = np.ones(1), mean[None], covariance[None]
-        return cls(weights, means, covariances, shrinkage_rows, counts, noise)
+        return cls(weights, means, covariances, shrinkage_rows, noise)
 
     @property
     def n_components(self) -> int:
@@ -161,9 +159,7 @@ def initial_mixture(
         scatter = (D * R[:, [k]]).T @ D + shrinkage_rows * K_0
         covariances[k] = symmetrize(scatter / (count + shrinkage_rows))
     weights = counts / counts.sum()
-    return GaussianMixture(
-        weights, means, covariances, shrinkage_rows, counts, pooled.noise
-    )
+    return GaussianMixture(weights, means, covariances, shrinkage_rows, pooled.noise)
 
 
 def component_shrinkages(n: int) -> tuple[float, float]:
@@ -191,7 +187,7 @@ def fit_mixture(
         if len(objective) > 1:
             gain = objective[-1] - objective[-2]
             if gain < tol * max(1, observed.n_observed):
-                return MixtureFit(replace(mixture, counts=sums.counts), objective)
+                return MixtureFit(mixture, objective)
         mixture = m_step(mixture, kernels, sums, pooled)
     return MixtureFit(mixture, objective)
 
@@ -252,7 +248,7 @@ def m_step(
         scatter += N * np.outer(g, g) + np.outer(away, away) + nu * K_0
         covariances[k] = symmetrize(scatter / (N + nu))
     weights = (sums.counts + 1.0) / (sums.counts.sum() + len(means))
-    return GaussianMixture(weights, means, covariances, nu, sums.counts, mixture.noise)
+    return GaussianMixture(weights, means, covariances, nu, mixture.noise)
 
 
 def prior_penalty(mixture: GaussianMixture, pooled: GaussianMixture) -> float:

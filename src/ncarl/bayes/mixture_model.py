@@ -153,7 +153,7 @@ def fit_mixture_model(
     K = symmetrize(np.asarray(single.kernel.K, dtype=np.float64))
     K = add_diagonal(K, JITTER + RELATIVE_JITTER * float(mean_diagonal(K)))
     m, noise = some.shape[0], float(single.kernel.s)
-    pooled = GaussianMixture.single(mean / scales, K, shrinkage_rows, m, noise)
+    pooled = GaussianMixture.single(mean / scales, K, shrinkage_rows, noise)
     completed, _ = single.complete(some, engine)
     # k-means compares columns in units of their own, not in those of their noise.
     spread = np.sqrt(K.diagonal() + noise)

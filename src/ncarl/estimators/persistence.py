@@ -52,7 +52,7 @@ Centering ncarl.centering mean=real column_effects=float64[n] row_ridge=real>=0?
     column_scales=float64[n]>=0
 ConformalScores ncarl.bayes.model sorted_scores=float64[k] effective_size=real>=0
 GaussianMixture ncarl.bayes.mixture weights=float64[k]>0 means=float64[k,n]
-    covariances=float64[k,n,n] shrinkage_rows=real>=0 counts=float64[k]>=0 noise=real>0
+    covariances=float64[k,n,n] shrinkage_rows=real>=0 noise=real>0
 Kernel ncarl.core.rows K=float[n,n] P=float[n,n]? s=real>=0
 KernelModel ncarl.fitting.kernel_model kernel=Kernel|WideKernel centering=Centering
     unit=unit sigma=real>=0 empty_columns=bool[n] fallback=float64[n] dtype=str

@@ -736,6 +736,5 @@ def _pooled_distribution(
     n = Z.shape[1]
     mean = model.predict(np.full((1, n), np.nan))[0]
     covariance = model.kernel_ + np.diag(np.broadcast_to(model.noise_, n) ** 2)
-    n_rows = int((~np.isnan(Z)).any(axis=1).sum())
     covariance = covariance[np.ix_(order, order)]
-    return GaussianMixture.single(mean[order], covariance, pseudo_rows, n_rows)
+    return GaussianMixture.single(mean[order], covariance, pseudo_rows)
